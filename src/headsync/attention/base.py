@@ -1,0 +1,78 @@
+"""The narrow interface of online attention: where may a step look, where does it stop, how much of each frame.
+
+Three things vary between mechanisms and are kept apart. The *limit* comes from outside (look-ahead M, a CTC trigger, or
+none); the *halt* and the *weights* are the mechanism's own.
+
+Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+State = tuple[Tensor, ...]  # what a mechanism carries from one output step to the next, batch first
+
+NO_LIMIT = 2**31 - 1  # a limit that no stream reaches: look at everything there will ever be
+
+
+class Window(NamedTuple):
+    """What one output step may look at."""
+
+    limit_B: Tensor  # first frame it may not look at: t_{i-1} + M, a CTC trigger, or NO_LIMIT
+    frames_B: Tensor  # encoder frames there are so far
+    final_B: Tensor  # whether no more will come
+
+
+class Attended(NamedTuple):
+    """The outcome of one output step."""
+
+    weights_BHT: Tensor
+    end_BH: Tensor  # frames consumed by each head, s_i^{h,l} of eq. (10)
+    ready_B: Tensor  # False: undecided, ask again when there are more frames
+    state: State  # for the next step
+
+
+class Aligned(NamedTuple):
+    """The outcome of all output steps at once."""
+
+    weights_BHLT: Tensor
+    end_BHL: Tensor
+
+
+class OnlineAttention(Protocol):
+    """A mechanism: `align` for training and `step` for streaming, bound to each other by contract.
+
+    `step` is pure: an undecided step is thrown away and tried again, with the same state, when more frames have come.
+    """
+
+    threshold: float  # of each head; changeable on a trained model (Table 4); infinity: no step is halted
+
+    def start(self, batch: int) -> State: ...
+
+    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
+
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
+
+
+def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+    """Scaled dot products, eq. (4)."""
+    return q_BHLD @ k_BHTD.transpose(-1, -2) / math.sqrt(q_BHLD.shape[-1])
+
+
+def may_look(frames: int, limit: Tensor) -> Tensor:
+    """True where frame j lies before the limit; the frames become a new last axis."""
+    return torch.arange(frames, device=limit.device) < limit.unsqueeze(-1)
+
+
+def decidable(window: Window) -> Tensor:
+    """Whether all that the limit allows has arrived, so that a step is decided in any case."""
+    return (window.frames_B >= window.limit_B) | window.final_B
+
+
+def reach(window: Window) -> Tensor:
+    """First frame that this step cannot see now."""
+    return torch.minimum(window.limit_B, window.frames_B)

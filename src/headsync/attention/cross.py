@@ -1,0 +1,51 @@
+"""Cross-attention, eq. (2) and (3): the projections and the weighted sum, written once, the mechanism plugged in.
+
+Keys and values of encoder frames are projected once (`project`) and shared by every output step and every hypothesis.
+
+Shapes: B rows, H heads, L output steps, T encoder frames, D head width, E = H * D.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window
+
+
+def split_heads(x_BTE: Tensor, heads: int) -> Tensor:
+    """(B, T, E) -> (B, H, T, D)."""
+    return x_BTE.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of decoder states over encoder frames by any online mechanism."""
+
+    def __init__(self, width: int, heads: int, mechanism: OnlineAttention, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mechanism = mechanism
+
+    def project(self, frames_BTE: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of encoder frames, (B, H, T, D) each."""
+        return split_heads(self.key(frames_BTE), self.heads), split_heads(self.value(frames_BTE), self.heads)
+
+    def whole(self, x_BLE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
+        """All output steps at once, for training. Dropout goes after the truncation, never into the accumulator."""
+        aligned = self.mechanism.align(split_heads(self.query(x_BLE), self.heads), k_BHTD, limit_BL)
+        weights = F.dropout(aligned.weights_BHLT, self.dropout, self.training)
+        context = (weights @ v_BHTD).transpose(1, 2).flatten(2)  # eq. (7)
+        return self.out(context), aligned
+
+    def step(
+        self, x_BE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, state: State, window: Window
+    ) -> tuple[Tensor, Attended]:
+        """One output step on the frames that there are."""
+        q_BHD = self.query(x_BE).unflatten(-1, (self.heads, -1))
+        attended = self.mechanism.step(q_BHD, k_BHTD, state, window)
+        context = (attended.weights_BHT.unsqueeze(2) @ v_BHTD).flatten(1)
+        return self.out(context), attended

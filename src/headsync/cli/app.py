@@ -1,0 +1,61 @@
+"""The commands by name, and the one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from headsync.cli.complain import complain
+from headsync.cli.demo import demo
+from headsync.cli.evaluate import evaluate
+from headsync.cli.listen import listen
+from headsync.cli.models import models
+from headsync.cli.prepare import prepare
+from headsync.cli.train import train
+from headsync.cli.transcribe import transcribe
+from headsync.errors import HeadsyncError
+
+FAILED = 1
+INTERRUPTED = 130  # what shells report for Ctrl-C
+
+
+class Shell(TyperGroup):
+    """Runs a command and tells its trouble as one sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # the reader of our output has left, as `head` does; typer ends quietly
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            complain("This needs PyTorch, which is not installed: pip install 'headsync[train]'.")
+        except (HeadsyncError, OSError) as error:
+            complain(error)
+        raise typer.Exit(FAILED)
+
+
+app = typer.Typer(
+    cls=Shell,
+    help="Streaming speech recognition: text while it is spoken.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(transcribe)
+app.command()(listen)
+app.command()(demo)
+app.command()(models)
+app.add_typer(prepare, name="prepare")
+app.command()(train)
+app.command()(evaluate)
+
+
+def main() -> None:
+    """Run the command line; the entry point of the package."""
+    app(prog_name="headsync")

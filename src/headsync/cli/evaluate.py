@@ -1,0 +1,80 @@
+"""`headsync evaluate`: a model and a manifest in, a table of figures out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headsync.cli import loading
+from headsync.cli.progress import progress_bar
+from headsync.errors import DataError
+
+if TYPE_CHECKING:
+    from headsync.measure.evaluate import Report
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="Name of a shipped model, or a model folder.")],
+    manifest: Annotated[Path, typer.Argument(help="Utterances with their texts, JSON lines.")],
+    json_out: Annotated[Path | None, typer.Option("--json", help="Also write the figures and all texts here.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
+    lookahead: Annotated[int | None, typer.Option(min=1, help="Encoder frames M a step may look ahead.")] = None,
+    threshold: Annotated[float | None, typer.Option(min=0.0, help="Fraction of the full halting threshold.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
+) -> None:
+    """Measure errors, delay, cost and speed of a model."""
+    from headsync.data.manifest import read_manifest
+    from headsync.measure.evaluate import evaluate as measure
+
+    if json_out and not json_out.parent.is_dir():  # said now, not after an hour of work
+        raise DataError(f"{json_out}: there is no folder {json_out.parent}; make it first.")
+    utterances = read_manifest(manifest)[:limit]
+    if not utterances:
+        raise DataError(f"{manifest}: the manifest is empty, so there is nothing to measure.")
+    recognizer = loading.load_recognizer(model, beam=beam, lookahead_frames=lookahead, threshold=threshold)
+    with progress_bar(manifest.name) as progress:
+        report = measure(recognizer, utterances, progress=progress)
+    _print_table(report)
+    if json_out:
+        settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold}
+        _write_json(json_out, {"model": model, "manifest": str(manifest), **settings, **report.to_dict()})
+
+
+def rows(report: Report) -> list[tuple[str, str]]:
+    """The figures in the order and the form in which people read them."""
+    counts, interval = report.counts, report.interval
+    between = f"  (95 %: {interval.low:.2%} to {interval.high:.2%})" if interval else ""
+    return [
+        ("utterances", f"{report.utterances}, {report.audio_seconds / 60:.1f} minutes"),
+        ("error rate", _figure(report.error_rate, "{:.2%}") + between),
+        ("words", str(counts.words)),
+        ("substitutions", str(counts.substitutions)),
+        ("deletions", str(counts.deletions)),
+        ("insertions", str(counts.insertions)),
+        ("invented words per minute", f"{report.invented_words_per_minute:.2f}"),
+        ("cost ratio r", _figure(report.cost_ratio, "{:.3f}")),
+        ("real-time factor", f"{report.real_time_factor:.3f}"),
+        ("delay, median", _figure(report.delay_median_seconds, "{:.2f} s")),
+        ("delay, 95th percentile", _figure(report.delay_p95_seconds, "{:.2f} s")),
+    ]
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _print_table(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False)
+    for name, value in rows(report):
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

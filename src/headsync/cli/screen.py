@@ -1,0 +1,95 @@
+"""Where the text of a stream is shown: growing in place on a terminal, line by line in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from headsync.events import Event, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headsync.measure.timing import TimedSession
+
+
+class Screen(Protocol):
+    """Shows events; used in a `with` so that the cursor comes back whatever happens."""
+
+    def show(self, event: Event) -> None: ...
+
+    def __enter__(self) -> Screen: ...
+
+    def __exit__(self, *raised: object) -> None: ...
+
+
+class Lines(AbstractContextManager["Lines"]):
+    """For pipes and files: what is final, a line each, as soon as it is."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Final):
+            typer.echo(f"{self._prefix}{event.text}")
+
+    def __exit__(self, *raised: object) -> None:
+        """There is nothing to put back."""
+
+
+class Growing(AbstractContextManager["Growing"]):
+    """For people: the utterance grows on the last line, and moves up when it is final."""
+
+    def __init__(self, console: Console, prefix: str = "") -> None:
+        from rich.live import Live
+
+        self._prefix = prefix
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, event: Event) -> None:
+        from rich.text import Text
+
+        line = Text(f"{self._prefix}{event.text}")
+        if isinstance(event, Final):
+            self._live.update(Text(""), refresh=True)
+            self._live.console.print(line)
+        else:
+            self._live.update(line, refresh=True)
+
+    def __exit__(self, *raised: object) -> None:
+        self._live.stop()
+
+
+def open_screen(prefix: str = "") -> Screen:
+    """Choose by what standard output is."""
+    if not sys.stdout.isatty():
+        return Lines(prefix)
+    from rich.console import Console
+
+    return Growing(Console(), prefix)
+
+
+def describe(session: TimedSession) -> str:
+    """Say in one line how the stream went; what there is no figure for is left out."""
+    from headsync.measure.latency import percentiles
+
+    delays = percentiles(session.delays)
+    ratios = [final.cost_ratio for final in session.finals]
+    parts = [f"real-time factor {session.real_time_factor:.2f}"]
+    if ratios:
+        parts.insert(0, f"r {sum(ratios) / len(ratios):.2f}")
+    if delays:
+        parts.insert(0, f"delay {delays.median_seconds:.2f} s")
+    return " · ".join(parts)
+
+
+def say(text: str, style: str = "dim") -> None:
+    """Print a line beside the transcript; a pipe gets it without colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=sys.stdout, force_terminal=sys.stdout.isatty()).print(Text(text, style=style), soft_wrap=True)

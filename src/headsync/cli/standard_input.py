@@ -1,0 +1,102 @@
+"""WAV from standard input, while it is still being written.
+
+A pipe cannot be rewound, and a program that writes into one does not know the length yet, so the sizes in the header
+are taken as upper bounds: `arecord -r 16000 -f S16_LE | headsync transcribe -` and ffmpeg's `-f wav -` both work.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from headsync.errors import AudioError
+
+if TYPE_CHECKING:
+    from headsync.cli.streaming import Piece
+
+EXTENSIBLE = 0xFFFE
+SUBTYPES = {  # (format tag, bits a sample) -> soundfile's name
+    (1, 8): "PCM_U8",
+    (1, 16): "PCM_16",
+    (1, 24): "PCM_24",
+    (1, 32): "PCM_32",
+    (3, 32): "FLOAT",
+    (3, 64): "DOUBLE",
+    (6, 8): "ALAW",
+    (7, 8): "ULAW",
+}
+
+
+class Header(NamedTuple):
+    """What the samples are."""
+
+    subtype: str
+    channels: int
+    sample_rate: int
+    frame_bytes: int
+
+
+def stream_wav(source: BinaryIO, piece_seconds: float = 0.1) -> Iterator[Piece]:
+    """Yield pieces of a WAV as they arrive."""
+    header, left = _read_header(source)
+    piece_bytes = max(1, round(piece_seconds * header.sample_rate)) * header.frame_bytes
+    heard = False
+    while raw := source.read(min(piece_bytes, left)):
+        left -= len(raw)
+        whole = raw[: len(raw) - len(raw) % header.frame_bytes]  # the writer may have died within a sample
+        if whole:
+            heard = True
+            yield _decode(whole, header)
+    if not heard:
+        raise AudioError("standard input: the WAV holds no samples; check the program that writes it.")
+
+
+def _read_header(source: BinaryIO) -> tuple[Header, int]:
+    """Read up to the first sample; gives the format and the most bytes that can follow."""
+    riff = source.read(12)
+    if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
+        raise AudioError("standard input: this is not a WAV; convert it first, as with ffmpeg -i FILE -f wav -.")
+    header = None
+    while True:
+        chunk = source.read(8)
+        if len(chunk) < 8:
+            raise AudioError("standard input: the WAV ends within its header; check the program that writes it.")
+        name, size = chunk[:4], struct.unpack("<I", chunk[4:])[0]
+        if name == b"data" and header:
+            return header, size
+        body = source.read(size + size % 2)  # chunks are padded to even sizes
+        if name == b"fmt ":
+            header = _parse_format(body)
+
+
+def _parse_format(body: bytes) -> Header:
+    if len(body) < 16:
+        raise AudioError("standard input: the WAV ends within its header; check the program that writes it.")
+    tag, channels, sample_rate, _, frame_bytes, bits = struct.unpack("<HHIIHH", body[:16])
+    if tag == EXTENSIBLE and len(body) >= 26:
+        tag = struct.unpack("<H", body[24:26])[0]  # the true tag is the beginning of a long identifier
+    subtype = SUBTYPES.get((tag, bits))
+    if subtype is None or not channels or not sample_rate or frame_bytes != channels * bits // 8:
+        raise AudioError(
+            f"standard input: WAV with format {tag} and {bits} bits is not read; convert it first, "
+            "as with ffmpeg -i FILE -c:a pcm_s16le -f wav -."
+        )
+    return Header(subtype, channels, sample_rate, frame_bytes)
+
+
+def _decode(raw: bytes, header: Header) -> Piece:
+    import soundfile
+
+    samples, sample_rate = soundfile.read(
+        BytesIO(raw),
+        dtype="float32",
+        always_2d=True,
+        samplerate=header.sample_rate,
+        channels=header.channels,
+        format="RAW",
+        subtype=header.subtype,
+        endian="LITTLE",
+    )
+    return samples, sample_rate

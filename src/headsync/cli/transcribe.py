@@ -1,0 +1,97 @@
+"""`headsync transcribe`: recordings in, text out while they stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headsync.cli import loading
+from headsync.cli.complain import complain
+from headsync.cli.screen import describe, open_screen, say
+from headsync.cli.streaming import Piece, paced, stream
+from headsync.errors import AudioError, HeadsyncError
+
+if TYPE_CHECKING:
+    from headsync.events import Event
+    from headsync.measure.timing import Listener
+
+STANDARD_INPUT = Path("-")
+
+
+class Format(Enum):
+    """What is printed; the names are those of `subtitles.FORMATS`."""
+
+    text = "text"
+    json = "json"
+    srt = "srt"
+    vtt = "vtt"
+
+
+def transcribe(
+    files: Annotated[list[Path], typer.Argument(help="Recordings; - is a WAV from standard input.")],
+    model: Annotated[str | None, typer.Option(help="Name of a shipped model, or a model folder.")] = None,
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
+    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
+) -> None:
+    """Stream recordings and print what was said."""
+    if len(files) > 1 and format in (Format.srt, Format.vtt):
+        raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
+    recognizer = loading.load_recognizer(model, beam=beam)
+    failed = False
+    for file in files:
+        try:
+            pieces = paced(_pieces(file)) if realtime else _pieces(file)
+            if format is Format.text:
+                _print_growing(recognizer, pieces, f"{file}: " if len(files) > 1 else "")
+            else:
+                _print_document(recognizer, pieces, file, format)
+        except BrokenPipeError:
+            raise
+        except (HeadsyncError, OSError) as error:
+            complain(error)
+            failed = True
+    if failed:
+        raise typer.Exit(1)
+
+
+def _pieces(file: Path) -> Iterable[Piece]:
+    from headsync.audio import stream_audio
+    from headsync.cli.standard_input import stream_wav
+
+    if file != STANDARD_INPUT:
+        return stream_audio(file)
+    if sys.stdin.isatty():
+        raise AudioError("standard input: this is a terminal; pipe a WAV into it, or use headsync listen.")
+    return stream_wav(sys.stdin.buffer)
+
+
+def _print_growing(recognizer: Listener, pieces: Iterable[Piece], prefix: str) -> None:
+    with open_screen(prefix) as screen:
+        session = stream(recognizer, pieces, screen.show)
+    if not session.finals and prefix:
+        typer.echo(prefix.rstrip())  # of several files each has its line, also the silent one
+    if sys.stdout.isatty():
+        say(describe(session))
+
+
+def _print_document(recognizer: Listener, pieces: Iterable[Piece], file: Path, format: Format) -> None:
+    from headsync.subtitles import FORMATS, to_json
+
+    session = stream(recognizer, pieces, _ignore)
+    if format is Format.json:
+        seconds = {"audio_seconds": session.audio_seconds, "computing_seconds": session.computing_seconds}
+        rounded = {name: round(value, 3) for name, value in seconds.items()}
+        document = to_json(session.finals, file=str(file), **rounded)
+    else:
+        document = FORMATS[format.value](session.finals)
+    typer.echo(document, nl=False)
+
+
+def _ignore(event: Event) -> None:
+    """A document is printed once it is whole."""

@@ -1,0 +1,252 @@
+"""Settings: frozen dataclasses, and the way from a TOML file to them and back.
+
+Every default stands once, here, beside the name that the paper gives it. A recipe is a TOML file whose tables are the
+fields of `Config`; a mistake in it becomes one sentence that names the file, the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from headsync.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What encoder and decoder share. The paper's sizes are 256/4/2048 and 512/8/2048 (section 5.1)."""
+
+    width: int = 256
+    heads: int = 4  # H
+    feedforward: int = 2048
+    kernels: int = 256  # of each of the two CNN layers
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        _at_least(1, width=self.width, heads=self.heads, feedforward=self.feedforward, kernels=self.kernels)
+        _fraction(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        if self.width % (2 * self.heads):
+            raise ConfigError(f"network.width = {self.width} must be a multiple of twice network.heads = {self.heads}")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The chunk encoder; sizes in encoder frames of 40 ms, the paper's 64 input frames being 16 of them."""
+
+    layers: int = 6
+    left_frames: int = 16
+    centre_frames: int = 16
+    right_frames: int = 16
+    mode: Literal["isolated", "reuse"] = "isolated"
+
+    def __post_init__(self) -> None:
+        _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
+        _at_least(0, left_frames=self.left_frames, right_frames=self.right_frames)
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The online-attention decoder; `attention` names an entry of `headsync.attention.MECHANISMS`."""
+
+    layers: int = 12  # N_d
+    attention: str = "hs-dacs"
+    threshold: float = 1.0  # of each head; HS-DACS halts at H times this
+    energy_bias: float = -3.0  # where the learned bias of the energies starts
+
+    def __post_init__(self) -> None:
+        _at_least(1, layers=self.layers)
+        _positive(threshold=self.threshold)
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """How a trained model is searched; stored with the model, so that no flag is needed."""
+
+    beam: int = 1
+    lookahead_frames: int = 16  # M
+    evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
+    lead_frames: int = 25  # an utterance starts this long before its first evidence
+    trailing_frames: int = 30  # and ends after so much silence
+    longest_frames: int = 500  # after this long any short pause ends it
+    most_tokens_per_frame: float = 1.0
+
+    def __post_init__(self) -> None:
+        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, trailing_frames=self.trailing_frames)
+        _at_least(0, lead_frames=self.lead_frames)
+        _at_least(self.trailing_frames, longest_frames=self.longest_frames)
+        _fraction(evidence=self.evidence)
+        _positive(most_tokens_per_frame=self.most_tokens_per_frame)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which manifests to train on. Relative paths are relative to the working folder."""
+
+    train: str = ""
+    dev: str = ""
+    tokens: Literal["characters", "words"] = "characters"
+    workers: int = 1  # processes that prepare batches
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Joint CTC/attention training, the settings of section 5.1 where the paper gives them."""
+
+    folder: str = "runs/run"
+    seed: int = 1
+    threads: int = 1
+    epochs: int = 100
+    patience: int = 0  # epochs without a better dev error before stopping; 0: never
+    batch_frames: int = 12_000  # feature frames, padding included
+    ctc_weight: float = 0.3
+    label_smoothing: float = 0.1
+    noam_factor: float = 10.0
+    warmup_updates: int = 25_000
+    clip_norm: float = 5.0
+    untruncated_updates: int = 0  # first phase, in which no step is halted
+    average: int = 5  # best checkpoints averaged at the end
+    checkpoint_seconds: float = 120.0
+    frequency_masks: int = 0
+    frequency_mask_bins: int = 20
+    time_masks: int = 0
+    time_mask_frames: int = 30
+
+    def __post_init__(self) -> None:
+        _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
+        _at_least(1, warmup_updates=self.warmup_updates)
+        _at_least(0, patience=self.patience, untruncated_updates=self.untruncated_updates)
+        _fraction(ctc_weight=self.ctc_weight, label_smoothing=self.label_smoothing)
+        _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole recipe: one field, one table of the TOML file."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+
+def load_config(path: Path, overrides: typing.Sequence[str] = ()) -> Config:
+    """Read a recipe; `overrides` are `table.key=value` with TOML values (a bare word is a string)."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such recipe; the ones that come along are in recipes/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    for override in overrides:
+        _override(tree, override)
+    return build(Config, tree, str(path))
+
+
+def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T:
+    """A dataclass from a nested dict, every key known and every value of its type."""
+    hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key not in hints:
+            raise ConfigError(f"{where}: {prefix}{key} is not a setting{_nearest(key, hints)}")
+        values[key] = _convert(hints[key], value, where, prefix + key)
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def dump(config: Any) -> str:
+    """The TOML text of a config, such that `build` gives the same config back."""
+    lines: list[str] = []
+    for table in dataclasses.fields(config):
+        lines.append(f"[{table.name}]")
+        values = getattr(config, table.name)
+        lines += [f"{f.name} = {_toml(getattr(values, f.name))}" for f in dataclasses.fields(values)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _override(tree: dict[str, Any], text: str) -> None:
+    name, equals, value = text.partition("=")
+    if not equals or name.count(".") != 1:
+        raise ConfigError(f'"{text}" is not an override; write table.key=value, for example training.seed=2')
+    table, key = name.strip().split(".")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    inner = tree.setdefault(table, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f'"{text}": {table} is not a table of settings')
+    inner[key] = parsed
+
+
+def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {name} must be a table of settings, not {value!r}")
+        return build(hint, value, where, name + ".")
+    if typing.get_origin(hint) is Literal:
+        allowed = typing.get_args(hint)
+        if value not in allowed:
+            choices = ", ".join(f'"{a}"' for a in allowed)
+            raise ConfigError(f"{where}: {name} = {value!r} is not known; it can be {choices}")
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    assert isinstance(hint, type) and not isinstance(hint, types.GenericAlias)
+    if type(value) is not hint:
+        raise ConfigError(f"{where}: {name} = {value!r} must be {_SPOKEN[hint]}")
+    return value
+
+
+_SPOKEN: dict[type, str] = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+
+
+def _nearest(key: str, known: typing.Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else f"; known here: {', '.join(sorted(known))}"
+
+
+def nearest_name(kind: str, name: str, known: typing.Iterable[str]) -> ConfigError:
+    """The error for a name that is in no registry, with the nearest one that is."""
+    return ConfigError(f'{kind} "{name}" is not known{_nearest(name, known)}')
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value)  # repr keeps inf, nan and exponents in a form that TOML reads
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name} = {value} must be at least {least}")
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{name} = {value} must be more than 0")
+
+
+def _fraction(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ConfigError(f"{name} = {value} must be at least 0 and less than 1")

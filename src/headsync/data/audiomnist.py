@@ -1,0 +1,189 @@
+"""AudioMNIST: recordings of single digits, joined into strings that sound as much as possible like spoken ones.
+
+This module finds the recordings, keeps the speakers of train, dev and test apart and writes the manifests;
+`studio.py` makes each string. A recording depends only on the seed, its part and its number, so any number of workers
+makes the same files, and a second run makes only what is missing.
+
+With a folder of other speech (Kaldi lists, such as speechocean762) there is also speech without digits, for which the
+right answer is silence, and two further lists for measuring: naturally spoken strings, and sentences without digits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from headsync.data.kaldi import Spoken, read_kaldi
+from headsync.data.manifest import Counts as Counts
+from headsync.data.manifest import Utterance, write_manifest
+from headsync.data.studio import DIGITS, PARTS, Plan, Studio, Takes
+from headsync.errors import DataError
+
+RECIPE = 1  # raise it when the same seed would give other recordings
+STRINGS = Counts(train=16_000, dev=400, test=600)
+SILENCE_STRINGS = 40
+
+_TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
+_SOUNDS_LIKE_A_DIGIT = {*DIGITS, "won", "ate"}  # "to", "too" and "for" stay: without them little speech would
+
+
+def prepare(
+    source: Path,
+    out: Path,
+    *,
+    strings: Counts = STRINGS,
+    speech: Path | None = None,
+    seed: int = 1,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Make the corpus under `out`; `progress` hears how many recordings are there and how many there will be."""
+    out = Path(out)
+    takes, sexes = find_takes(Path(source))
+    spoken = {part: read_kaldi(Path(speech), part) for part in ("train", "test")} if speech else {}
+    others = {part: without_digits(spoken, part) for part in ("train", "test")}
+    plan = Plan(out, seed, takes, split_speakers(sexes), others)
+    _stamp(plan)
+    jobs = [(part, index) for part, count in _sizes(strings).items() for index in range(count)]
+    made: dict[str, list[Utterance]] = {part: [] for part in PARTS}
+    for done, ((part, _), utterance) in enumerate(zip(jobs, _make_all(plan, jobs, workers), strict=True), 1):
+        made[part].append(utterance)
+        if progress:
+            progress(done, len(jobs))
+    for part, utterances in made.items():
+        write_manifest(out / f"{part}.jsonl", utterances)
+    if speech:
+        write_manifest(out / "natural.jsonl", _listed(natural_strings(spoken)))
+        write_manifest(out / "sentences.jsonl", _listed(others["test"], keep_text=False))
+
+
+def _sizes(strings: Counts) -> dict[str, int]:
+    sizes = {"train": strings.train, "dev": strings.dev, "test": strings.test}
+    sizes |= {"test-hard": strings.test, "test-phone": strings.test}
+    return sizes | {"test-silence": min(SILENCE_STRINGS, strings.test), "dev-hard": strings.dev}
+
+
+def _stamp(plan: Plan) -> None:
+    """Say in the folder what it was made from, so that a second run never mixes two corpora."""
+    others = {part: len(spoken) for part, spoken in plan.others.items()}
+    stamp = {"corpus": "audiomnist", "recipe": RECIPE, "seed": plan.seed, "other_speech": others}
+    stamp["speakers"] = {part: list(names) for part, names in plan.speakers.items()}
+    path = plan.out / "corpus.json"
+    text = json.dumps(stamp, indent=1) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise DataError(f"{plan.out}: this folder was made with another seed or source; name an empty folder.")
+    plan.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def find_takes(source: Path) -> tuple[Takes, dict[str, str]]:
+    """The recordings and the sex of every speaker, from the public tree or its `data` folder."""
+    root = source / "data" if (source / "data").is_dir() else source
+    folders = sorted(folder for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
+    takes = {folder.name: found for folder in folders if (found := _takes_of(folder))}
+    if not takes:
+        raise DataError(
+            f"{source}: no AudioMNIST recordings such as data/01/7_01_0.wav are there; "
+            "clone https://github.com/soerenab/AudioMNIST and name its folder."
+        )
+    for speaker, by_digit in takes.items():
+        for digit, recordings in enumerate(by_digit):
+            if not recordings:
+                raise DataError(
+                    f"{root / speaker}: no recording of the digit {digit} is there; fetch the corpus again."
+                )
+    return takes, _sexes(root, takes)
+
+
+def _takes_of(folder: Path) -> tuple[tuple[Path, ...], ...] | None:
+    by_digit: list[list[Path]] = [[] for _ in DIGITS]
+    for path in sorted(folder.iterdir()):
+        if match := _TAKE.fullmatch(path.name):
+            by_digit[int(match[1])].append(path)
+    return tuple(tuple(paths) for paths in by_digit) if any(by_digit) else None
+
+
+def _sexes(root: Path, takes: Takes) -> dict[str, str]:
+    path = root / "audioMNIST_meta.txt"
+    if not path.exists():
+        return dict.fromkeys(takes, "unknown")
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        return {speaker: str(meta.get(speaker, {}).get("gender", "unknown")).lower() for speaker in takes}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path}: this list of speakers cannot be read ({error}); fetch it again.") from None
+
+
+def split_speakers(sexes: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Speakers of train, dev and test: apart, both sexes in each where they suffice, and independent of the seed."""
+    if len(sexes) < 3:
+        raise DataError(f"there are recordings of {len(sexes)} speakers, at least 3 are needed to keep parts apart.")
+    order = [sorted(sexes)[index] for index in np.random.default_rng(0).permutation(len(sexes))]
+    women = [speaker for speaker in order if sexes[speaker] == "female"]
+    men = [speaker for speaker in order if sexes[speaker] != "female"]
+    share = len(women) / len(sexes)
+    parts: dict[str, tuple[str, ...]] = {}
+    for part, count in (("test", max(1, round(len(sexes) / 9))), ("dev", max(1, round(len(sexes) * 2 / 27)))):
+        few = min(math.ceil(count * share), max(len(women) - 1, 0))  # the rarer sex must not run out before train
+        few = max(few, count - len(men))
+        parts[part] = tuple(sorted(women[:few] + men[: count - few]))
+        women, men = women[few:], men[count - few :]
+    return {"train": tuple(sorted(women + men)), "dev": parts["dev"], "test": parts["test"]}
+
+
+def natural_strings(spoken: dict[str, list[Spoken]]) -> list[Spoken]:
+    """Utterances that consist of digits only: for measuring, never for training."""
+    return [one for utterances in spoken.values() for one in utterances if _only_digits(one)]
+
+
+def without_digits(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, ...]:
+    """Speech without digits; for training also without anybody who is heard in a natural string or in test."""
+    kept_apart: set[str] = set()
+    if part == "train":
+        kept_apart = {one.speaker for one in [*natural_strings(spoken), *spoken.get("test", [])]}
+    return tuple(
+        one
+        for one in spoken.get(part, [])
+        if one.speaker not in kept_apart and not _SOUNDS_LIKE_A_DIGIT.intersection(one.text.split())
+    )
+
+
+def _only_digits(one: Spoken) -> bool:
+    return bool(one.text) and set(one.text.split()) <= set(DIGITS)
+
+
+def _listed(spoken: Iterable[Spoken], keep_text: bool = True) -> Iterator[Utterance]:
+    for one in spoken:
+        info = soundfile.info(one.audio)
+        yield Utterance(one.id, one.audio, one.text if keep_text else "", info.frames / info.samplerate, one.speaker)
+
+
+def _make_all(plan: Plan, jobs: Sequence[tuple[str, int]], workers: int) -> Iterator[Utterance]:
+    """Every recording in the order of the jobs, by one process or several."""
+    if workers <= 1:
+        studio = Studio(plan)
+        yield from (studio.make(part, index) for part, index in jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # a forked copy of a process with threads may hang
+    with ProcessPoolExecutor(workers, context, _open_studio, (plan,)) as pool:
+        yield from pool.map(_make_in_worker, jobs, chunksize=16)
+
+
+_studio: Studio
+
+
+def _open_studio(plan: Plan) -> None:
+    global _studio  # a worker process has no other place to keep what it has loaded
+    _studio = Studio(plan)
+
+
+def _make_in_worker(job: tuple[str, int]) -> Utterance:
+    return _studio.make(*job)

@@ -1,0 +1,112 @@
+"""Manifests: what a corpus looks like to training and measuring, one JSON object a line.
+
+A line reads {"id", "audio", "text", "seconds", "speaker"}. Audio inside the manifest's folder is written relative to
+it, so that a prepared corpus can be moved as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headsync.errors import DataError
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One recording and what is said in it; an empty text means that nothing of the vocabulary is said."""
+
+    id: str
+    audio: Path
+    text: str
+    seconds: float
+    speaker: str = ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many recordings a prepared corpus gets in each of its parts."""
+
+    train: int
+    dev: int
+    test: int
+
+
+def read_manifest(path: Path) -> list[Utterance]:
+    """Every utterance of a manifest, in its order, with the audio paths resolved."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such manifest; prepare the corpus first.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: this manifest cannot be read ({error}); prepare the corpus again.") from error
+    utterances = [_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
+    _refuse_repeated_ids(utterances, path)
+    return utterances
+
+
+def write_manifest(path: Path, utterances: Iterable[Utterance]) -> None:
+    """Write the manifest in one move: a reader sees the old file or the whole new one, never a part."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.writelines(_line(utterance, path.parent) + "\n" for utterance in utterances)
+    os.replace(unfinished, path)
+
+
+def _line(utterance: Utterance, folder: Path) -> str:
+    audio = Path(os.path.abspath(utterance.audio))
+    if audio.is_relative_to(os.path.abspath(folder)):
+        audio = audio.relative_to(os.path.abspath(folder))
+    entry = {
+        "id": utterance.id,
+        "audio": audio.as_posix(),
+        "text": utterance.text,
+        "seconds": round(utterance.seconds, 4),
+        "speaker": utterance.speaker,
+    }
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def _parse(line: str, path: Path, number: int) -> Utterance:
+    where = f"{path}:{number}"
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: this is not a JSON object ({error.msg}); prepare the corpus again.") from None
+    if not isinstance(entry, dict):
+        raise DataError(f"{where}: expected a JSON object with id, audio, text and seconds, found {line[:40]!r}.")
+    seconds = _field(entry, "seconds", (int, float), where)
+    if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        raise DataError(f"{where}: seconds = {seconds} should be a length above zero; measure the audio again.")
+    return Utterance(
+        id=_field(entry, "id", str, where),
+        audio=path.parent / _field(entry, "audio", str, where),  # an absolute path stays as it is
+        text=_field(entry, "text", str, where),
+        seconds=float(seconds),
+        speaker=_field({"speaker": "", **entry}, "speaker", str, where),
+    )
+
+
+def _field(entry: dict[str, Any], name: str, kind: type | tuple[type, ...], where: str) -> Any:
+    if name not in entry:
+        raise DataError(f'{where}: "{name}" is missing; every line needs id, audio, text and seconds.')
+    if not isinstance(entry[name], kind):
+        wanted = "a string" if kind is str else "a number"
+        raise DataError(f'{where}: "{name}" should be {wanted}, found {entry[name]!r}.')
+    return entry[name]
+
+
+def _refuse_repeated_ids(utterances: list[Utterance], path: Path) -> None:
+    seen: set[str] = set()
+    for utterance in utterances:
+        if utterance.id in seen:
+            raise DataError(f"{path}: the id {utterance.id!r} stands there twice; give every line an id of its own.")
+        seen.add(utterance.id)

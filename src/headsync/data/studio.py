@@ -1,0 +1,345 @@
+"""The studio: one recording of joined digits, from its seed to the file. `audiomnist.py` says which ones to make.
+
+Single takes are trimmed, evened and laid into their speaker's own room noise, run together or set apart, and for
+training roughened (`augment.py`). Each recording depends only on the plan, its part and its number.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from headsync.audio import SAMPLE_RATE, FloatArray, mix_down, read_audio, resample
+from headsync.data import augment
+from headsync.data.kaldi import Spoken
+from headsync.data.manifest import Utterance
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# Parts by number: the number is part of every recording's seed, so the order must stay.
+PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard")
+
+LONGEST_SECONDS = 16.0
+MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
+ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the room alone
+SILENCE_SECONDS = 30.0  # around the strings of test-silence
+LENGTH_CHANCES = (0.11, 0.10, 0.12, 0.14, 0.12, 0.11, 0.10, 0.08, 0.06, 0.06)  # of 1 to 10 digits; the mean is 5
+CLEAN_PEAK_DB = -6.0
+
+Generator = np.random.Generator
+Spectrum = npt.NDArray[np.float64]
+Takes = dict[str, tuple[tuple[Path, ...], ...]]  # speaker -> digit -> recordings
+
+
+class Made(NamedTuple):
+    """A recording as it comes out of the studio."""
+
+    samples: FloatArray
+    text: str
+    speaker: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides what the recordings will be; small enough to hand to every worker."""
+
+    out: Path
+    seed: int
+    takes: Takes
+    speakers: dict[str, tuple[str, ...]]  # train, dev, test
+    others: dict[str, tuple[Spoken, ...]]  # train, test: speech without digits
+
+    def voices(self, part: str) -> tuple[str, ...]:
+        return self.speakers[part.split("-")[0]]
+
+    def speech(self, part: str) -> tuple[Spoken, ...]:
+        return self.others["train" if part == "train" else "test"]
+
+
+class Take(NamedTuple):
+    """One recorded digit with a margin, and where the speech in it begins and ends."""
+
+    samples: npt.NDArray[np.int16]
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a string is spoken."""
+
+    speed: tuple[float, float]
+    tempo_chance: float
+    evened: bool
+    long_silence_chance: float
+    digital_silence_chance: float
+    other_speech_chance: float
+
+    def silence(self, generator: Generator) -> float:
+        """Seconds before or after the speech."""
+        long = generator.random() < self.long_silence_chance
+        return float(generator.uniform(0.6, 3.0) if long else generator.uniform(0.0, 0.6))
+
+
+CLEAN = Manner(
+    speed=(1.0, 1.0),
+    tempo_chance=0.0,
+    evened=False,
+    long_silence_chance=0.03,
+    digital_silence_chance=0.0,
+    other_speech_chance=0.0,
+)
+ROUGH = Manner(
+    speed=(0.8, 1.35),  # above one also moves men's formants towards those of women and children
+    tempo_chance=0.5,
+    evened=True,
+    long_silence_chance=0.15,
+    digital_silence_chance=0.05,
+    other_speech_chance=0.15,
+)
+
+
+class Studio:
+    """What one process needs to make recordings: the plan, and the sounds it has already read."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.take = lru_cache(maxsize=None)(read_take)
+        self.other = lru_cache(maxsize=1500)(read_trimmed)  # about 200 MB of four-second utterances
+        self.room = lru_cache(maxsize=None)(self._room)
+
+    def make(self, part: str, index: int) -> Utterance:
+        """The recording of that number, from an earlier run where it is whole."""
+        name = f"{part}-{index:06d}"
+        path = self.plan.out / part / f"{index // 1000:03d}" / f"{name}.flac"
+        made = _stored(path, name)
+        if made is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _store(path, self.record(part, index))
+            made = _stored(path, name)
+            assert made is not None
+        return made
+
+    def record(self, part: str, index: int) -> Made:
+        """What is heard in the recording of that number."""
+        generator = np.random.default_rng([self.plan.seed, PARTS.index(part), index])
+        if part in ("train", "test-hard", "dev-hard"):
+            return self._rough(part, generator)
+        clean_part = "dev" if part == "dev" else "test"  # phone and silence: the same strings as test
+        clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
+        if part == "test-phone":
+            line = augment.telephone(clean.samples, companded=index % 2 == 0)
+            return clean._replace(samples=augment.set_level(line, CLEAN_PEAK_DB))
+        return clean._replace(samples=_in_silence(clean.samples, generator)) if part == "test-silence" else clean
+
+    def _clean(self, part: str, generator: Generator) -> Made:
+        made = self._string(part, generator, CLEAN)
+        return made._replace(samples=augment.set_level(made.samples, CLEAN_PEAK_DB))
+
+    def _rough(self, part: str, generator: Generator) -> Made:
+        """A string as in training; in train itself some recordings are speech without digits, or no speech at all."""
+        kind = generator.random()
+        if part == "train" and kind < 0.05:
+            return Made(self._nothing(part, generator), "", "")
+        if part == "train" and kind < 0.17 and self.plan.speech(part):
+            made = self._other_speech(part, generator)
+        else:
+            made = self._string(part, generator, ROUGH)
+        voices = (lambda: self._babblers(part, generator)) if self.plan.speech(part) else None
+        return made._replace(samples=augment.roughen(made.samples, generator, voices))
+
+    def _string(self, part: str, generator: Generator, manner: Manner) -> Made:
+        """Digits of one speaker, sometimes of two, joined; what does not fit into the longest recording is left out."""
+        speakers = generator.choice(self.plan.voices(part), size=2 if generator.random() < 0.1 else 1).tolist()
+        digits = generator.integers(10, size=1 + generator.choice(10, p=LENGTH_CHANCES))
+        factor = float(generator.uniform(*manner.speed))
+        lead, trail = (round(factor * SAMPLE_RATE * manner.silence(generator)) for _ in range(2))
+        stretch = float(generator.uniform(0.8, 1.15)) if generator.random() < manner.tempo_chance else None
+        pieces, gaps = [], []
+        for digit in digits:
+            pieces.append(self._piece(_one_of(speakers, generator), int(digit), stretch, generator))
+            gaps.append(_gap(generator))
+        pieces, gains = _evened(pieces, manner, generator)
+        count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
+        starts = _starts(pieces[:count], gaps, lead)
+        length = starts[-1] + len(pieces[count - 1]) + trail
+        gain = 0.0 if generator.random() < manner.digital_silence_chance else float(np.mean(gains[:count]))
+        room = self.room(speakers[0]) * gain**2
+        joined = augment.join(pieces[:count], starts, augment.background(room, length, generator))
+        sound = augment.speed(joined, factor) if factor != 1.0 else joined
+        made = Made(sound, " ".join(DIGITS[digit] for digit in digits[:count]), "+".join(dict.fromkeys(speakers)))
+        if self.plan.speech(part) and generator.random() < manner.other_speech_chance:
+            return self._among_other_speech(made, part, room, generator)
+        return made
+
+    def _piece(self, speaker: str, digit: int, stretch: float | None, generator: Generator) -> FloatArray:
+        recordings = self.plan.takes[speaker][digit]
+        take = self.take(recordings[generator.integers(len(recordings))])
+        before, after = generator.integers(MARGIN_SAMPLES + 1, size=2)
+        first, end = max(0, take.first - int(before)), min(len(take.samples), take.end + int(after))
+        samples = _as_float(take.samples[first:end])
+        if stretch is None:
+            return samples
+        return augment.tempo(samples, 1.0 / float(np.clip(stretch * generator.uniform(0.94, 1.06), 0.75, 1.2)))
+
+    def _among_other_speech(self, made: Made, part: str, room: Spectrum, generator: Generator) -> Made:
+        """The string with a stretch of other speech before it, after it, or both, as far as there is space."""
+        level = _amplitude(made.samples)
+        where = generator.integers(1, 4)  # 1 before, 2 after, 3 both
+        pieces, starts, speakers = [made.samples], [0], [made.speaker]
+        for side in (1, 2):
+            voice, speaker = self._stretch_of_speech(part, generator)
+            voice = voice * np.float32(level * augment.decibel(generator.uniform(-6, 6)) / _amplitude(voice))
+            pause = int(generator.uniform(0.1, 0.6) * SAMPLE_RATE)
+            length = sum(map(len, pieces)) + len(voice) + 2 * pause
+            if not where & side or length > LONGEST_SECONDS * SAMPLE_RATE:
+                continue
+            pieces = [voice, *pieces] if side == 1 else [*pieces, voice]
+            starts = _starts(pieces, [pause] * len(pieces), 0)
+            speakers.append(speaker)
+        noise = augment.background(room, starts[-1] + len(pieces[-1]), generator)
+        return Made(augment.join(pieces, starts, noise), made.text, "+".join(dict.fromkeys(speakers)))
+
+    def _stretch_of_speech(self, part: str, generator: Generator) -> tuple[FloatArray, str]:
+        one = _pick(self.plan.speech(part), generator)
+        samples = _as_float(self.other(one.audio))
+        length = min(len(samples), int(generator.uniform(0.5, 3.0) * SAMPLE_RATE))
+        begin = int(generator.integers(len(samples) - length + 1))
+        return samples[begin : begin + length], f"speech-{one.speaker}"
+
+    def _other_speech(self, part: str, generator: Generator) -> Made:
+        one = _pick(self.plan.speech(part), generator)
+        samples = augment.speed(_as_float(self.other(one.audio)), generator.uniform(0.9, 1.15))
+        return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"speech-{one.speaker}")
+
+    def _babblers(self, part: str, generator: Generator) -> list[FloatArray]:
+        pool = self.plan.speech(part)
+        return [_as_float(self.other(_pick(pool, generator).audio)) for _ in range(generator.integers(3, 7))]
+
+    def _nothing(self, part: str, generator: Generator) -> FloatArray:
+        """Noise or silence, down to the digital silence of a muted microphone."""
+        length = int(generator.uniform(1.0, 6.0) * SAMPLE_RATE)
+        babble = ["babble"] if self.plan.speech(part) else []
+        kind = _one_of([*augment.NOISES, "room", "silence", *babble], generator)
+        if kind == "silence":
+            return np.zeros(length, dtype=np.float32)
+        if kind == "room":
+            noise = augment.background(self.room(_one_of(self.plan.voices(part), generator)), length, generator)
+        else:
+            voices = self._babblers(part, generator) if kind == "babble" else ()
+            noise = augment.noise_of(kind, length, generator, voices)
+        return augment.set_level(noise, generator.uniform(-70.0, -10.0))
+
+    def _room(self, speaker: str) -> Spectrum:
+        """The spectrum of the noise in which a speaker was recorded, from before and after some of the digits."""
+        stretches = []
+        for recordings in self.plan.takes[speaker]:
+            for path in recordings[:2]:
+                samples = _read(path)
+                first, end = augment.trim(samples)
+                stretches += [samples[: max(0, first - ROOM_GUARD_SAMPLES)], samples[end + ROOM_GUARD_SAMPLES :]]
+        return augment.noise_spectrum(stretches)
+
+
+def read_take(path: Path) -> Take:
+    """A recorded digit at 16 kHz, without most of the silence around it."""
+    samples = _read(path)
+    first, end = augment.trim(samples)
+    begin = max(0, first - MARGIN_SAMPLES)
+    kept = samples[begin : end + MARGIN_SAMPLES]
+    return Take(_as_int16(kept), first - begin, end - begin)
+
+
+def read_trimmed(path: Path) -> npt.NDArray[np.int16]:
+    """An utterance of other speech at 16 kHz, without the silence around it."""
+    samples = _read(path)
+    first, end = augment.trim(samples)
+    return _as_int16(samples[first:end])
+
+
+def _read(path: Path) -> FloatArray:
+    samples, rate = read_audio(path)
+    return resample(mix_down(samples), rate)
+
+
+def _gap(generator: Generator) -> int:
+    """Samples between two digits; below zero they overlap, as natural speech runs together."""
+    low, high = ((-0.08, -0.02), (0.0, 0.1), (0.1, 0.4), (0.4, 1.0))[generator.choice(4, p=(0.35, 0.35, 0.2, 0.1))]
+    return round(generator.uniform(low, high) * SAMPLE_RATE)
+
+
+def _evened(pieces: Sequence[FloatArray], manner: Manner, generator: Generator) -> tuple[list[FloatArray], list[float]]:
+    """The pieces at about one level, or as they were recorded; and the gains that made them so."""
+    if not manner.evened:
+        return list(pieces), [1.0] * len(pieces)
+    gains = [0.05 * augment.decibel(generator.uniform(-3.0, 3.0)) / _amplitude(piece) for piece in pieces]
+    return [piece * np.float32(gain) for piece, gain in zip(pieces, gains, strict=True)], gains
+
+
+def _that_fit(pieces: Sequence[FloatArray], gaps: Sequence[int], room_samples: int) -> int:
+    """How many of the pieces fit, at least one."""
+    ends = [start + len(piece) for start, piece in zip(_starts(pieces, gaps, 0), pieces, strict=True)]
+    return max(1, sum(end <= room_samples for end in ends))
+
+
+def _starts(pieces: Sequence[FloatArray], gaps: Sequence[int], lead: int) -> list[int]:
+    starts = [lead]
+    for before, after, gap in zip(pieces, pieces[1:], gaps, strict=False):
+        overlap = min(max(-gap, 0), len(before) // 3, len(after) // 3)  # never more than two digits at once
+        starts.append(starts[-1] + len(before) - overlap + max(gap, 0))
+    return starts
+
+
+def _in_silence(samples: FloatArray, generator: Generator) -> FloatArray:
+    padded = np.pad(samples, round(SILENCE_SECONDS * SAMPLE_RATE))
+    noise = augment.noise_of(_one_of(["white", "pink"], generator), len(padded), generator)
+    return padded + noise * np.float32(augment.decibel(generator.uniform(-65.0, -50.0)))
+
+
+def _one_of(names: Sequence[str], generator: Generator) -> str:
+    return str(generator.choice(names))
+
+
+def _pick(pool: Sequence[Spoken], generator: Generator) -> Spoken:
+    return pool[int(generator.integers(len(pool)))]
+
+
+def _amplitude(samples: FloatArray) -> float:
+    return max(math.sqrt(augment.speech_power(samples)), 1e-6)
+
+
+def _as_float(samples: npt.NDArray[np.int16]) -> FloatArray:
+    return samples.astype(np.float32) / np.float32(32768.0)
+
+
+def _as_int16(samples: FloatArray) -> npt.NDArray[np.int16]:
+    return np.clip(np.round(samples * 32768.0), -32768, 32767).astype(np.int16)
+
+
+def _store(path: Path, made: Made) -> None:
+    """Write in one move; text and speaker go into the file itself, so that a run can be taken up again."""
+    unfinished = path.with_suffix(".unfinished")
+    with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16", format="FLAC") as file:
+        if made.text:
+            file.title = made.text
+        if made.speaker:
+            file.artist = made.speaker
+        file.write(_as_int16(made.samples))
+    os.replace(unfinished, path)
+
+
+def _stored(path: Path, name: str) -> Utterance | None:
+    """What an earlier run left there; None where that is nothing, or damaged."""
+    try:
+        with soundfile.SoundFile(path) as file:
+            return Utterance(name, path, file.title, file.frames / SAMPLE_RATE, file.artist)
+    except soundfile.LibsndfileError:
+        return None

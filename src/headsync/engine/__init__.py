@@ -1,0 +1,80 @@
+"""The seam between the search and the network: arrays in, arrays out, state as a value.
+
+What runs the network at recognition time is an engine. Everything outside sees numpy only, so that recognition needs no
+training framework; `load_engine` is the one place that knows which engines there are.
+
+Shapes: B rows, T frames, F features, E width, W frames of a window, V classes, N decoder layers, H heads, D head width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from headsync.audio import FloatArray
+from headsync.folder import ModelFolder
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+State = tuple[Any, ...]  # a tree of arrays, batch first: see `headsync.streaming.take_rows`
+
+NO_LIMIT = 2**31 - 1  # a limit that no stream reaches
+
+
+class Memory(NamedTuple):
+    """Encoder frames as the decoder sees them; one row serves all hypotheses."""
+
+    keys_BNHTD: FloatArray
+    values_BNHTD: FloatArray
+
+
+class Window(NamedTuple):
+    """What each hypothesis may look at in its next step."""
+
+    limit_B: IntArray  # first frame it may not look at
+    frames_B: IntArray  # frames there are
+    final_B: BoolArray  # whether no more will come
+
+
+class Encoded(NamedTuple):
+    """The centre frames of a window."""
+
+    log_ctc_BTV: FloatArray
+    memory: Memory
+    state: State
+
+
+class Decoded(NamedTuple):
+    """One output step of every hypothesis."""
+
+    log_p_BV: FloatArray
+    end_BNH: IntArray  # frames consumed
+    ready_B: BoolArray  # False: undecided
+    weights_BT: FloatArray  # mean over layers and heads
+    state: State
+
+
+class Engine(Protocol):
+    """A network ready to recognise; immutable, shared by every stream."""
+
+    def embed(self, features_BTF: FloatArray) -> FloatArray:
+        """Feature frames to embedded encoder frames (B, T', E)."""
+
+    def start_encoder(self, batch: int) -> State: ...
+
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+        """One window [centre | right] of embedded frames, the first `length_B` of which exist."""
+
+    def start_decoder(self, batch: int) -> State: ...
+
+    def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        """The step after `tokens`."""
+
+
+def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1) -> Engine:
+    """The engine for a model folder; `threshold` replaces the one that it was trained with."""
+    from headsync.engine.torch import TorchEngine
+
+    return TorchEngine.load(folder, threshold, threads)

@@ -1,0 +1,89 @@
+"""The reference engine: the network as it was trained, run by PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+
+from headsync.audio import FloatArray
+from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
+from headsync.errors import ModelError
+from headsync.features import NUM_MEL
+from headsync.folder import ModelFolder
+
+try:
+    import torch
+    from safetensors.torch import load_file
+except ModuleNotFoundError:
+    raise ModelError("PyTorch is not installed, and this engine runs on it; pip install 'headsync[train]'") from None
+
+from headsync.attention import base
+from headsync.nn import decoder, encoder
+from headsync.nn.model import Model
+
+
+class TorchEngine:
+    """Wraps a `Model`; every call is a pure function of its arguments."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model.eval()
+
+    @classmethod
+    def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
+        torch.set_num_threads(threads)
+        model = Model(folder.config, NUM_MEL, folder.vocabulary.size)
+        try:
+            model.load_state_dict(load_file(folder.weights))
+        except (SafetensorError, RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise ModelError(f"{folder.weights}: damaged or of another model ({reason}); copy or train it again") from None
+        if threshold is not None:
+            model.decoder.set_threshold(threshold)
+        return cls(model)
+
+    @torch.inference_mode()
+    def embed(self, features_BTF: FloatArray) -> FloatArray:
+        return _array(self.model.encoder.front(self._float(features_BTF)))
+
+    def start_encoder(self, batch: int) -> State:
+        return _arrays(self.model.encoder.start(batch))
+
+    @torch.inference_mode()
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+        before = encoder.EncoderState(*_tensors(state))
+        frames, after = self.model.encoder.step(torch.from_numpy(x_BWE), torch.from_numpy(length_B), before)
+        memory = self.model.decoder.project(frames)
+        log_ctc = self.model.ctc(frames).log_softmax(-1)
+        return Encoded(_array(log_ctc), Memory(*_arrays(memory)), _arrays(after))
+
+    def start_decoder(self, batch: int) -> State:
+        return _arrays(self.model.decoder.start(batch))
+
+    @torch.inference_mode()
+    def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        stepped = self.model.decoder.step(
+            torch.from_numpy(tokens_B),
+            decoder.Memory(*_tensors(memory)),
+            decoder.DecoderState(*_tensors(state)),
+            base.Window(*_tensors(window)),
+        )
+        log_p = stepped.logits_BV.log_softmax(-1)
+        ready, weights = _array(stepped.ready_B), _array(stepped.weights_BT)
+        return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, _arrays(stepped.state))
+
+    def _float(self, x: FloatArray) -> torch.Tensor:
+        return torch.from_numpy(x).to(self.model.ctc.weight.dtype)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy()
+
+
+def _arrays(tree: Any) -> Any:
+    return _array(tree) if isinstance(tree, torch.Tensor) else tuple(_arrays(part) for part in tree)
+
+
+def _tensors(tree: Any) -> Any:
+    return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tuple(_tensors(part) for part in tree)

@@ -1,0 +1,112 @@
+"""Features: 80 log-mel energies every 10 ms (snip_edges: a frame exists once all its 25 ms of samples do).
+
+Stage two of the data path. The state of the stream is a value, the samples that no frame has passed by yet, and the
+whole utterance is the drained stream: whole and stream share `step`, so they agree bit for bit.
+
+Shapes: samples (n,), frames (t, 80).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import kaldi_native_fbank
+import numpy as np
+import safetensors
+from safetensors.numpy import load_file, save_file
+
+from headsync.audio import SAMPLE_RATE, FloatArray
+from headsync.errors import ModelError
+
+NUM_MEL = 80
+FRAME_SAMPLES = 400
+HOP_SAMPLES = 160
+
+_PCM_SCALE = np.float32(32768.0)  # Kaldi's energies are those of 16-bit samples
+_PIECE_SAMPLES = 30 * SAMPLE_RATE  # the extractor takes a Python list: bound what it costs on a long recording
+
+
+def start() -> FloatArray:
+    """The state before the first sample: nothing is left over."""
+    return np.zeros(0, dtype=np.float32)
+
+
+def step(samples: FloatArray, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The frames these samples complete, and the samples that later frames still need."""
+    waiting = np.concatenate([rest, samples])
+    count = 1 + (len(waiting) - FRAME_SAMPLES) // HOP_SAMPLES if len(waiting) >= FRAME_SAMPLES else 0
+    if count == 0:
+        return np.zeros((0, NUM_MEL), dtype=np.float32), waiting
+    return _extract(waiting, count), waiting[count * HOP_SAMPLES :].copy()
+
+
+def log_mel(samples: FloatArray) -> FloatArray:
+    """Every frame of a whole utterance."""
+    frames, rest = [np.zeros((0, NUM_MEL), dtype=np.float32)], start()
+    for begin in range(0, len(samples), _PIECE_SAMPLES):
+        new, rest = step(samples[begin : begin + _PIECE_SAMPLES], rest)
+        frames.append(new)
+    return np.concatenate(frames)
+
+
+class Statistics(NamedTuple):
+    """Mean and deviation of every mel band over a training set: global, hence safe for streams."""
+
+    mean: FloatArray  # (80,)
+    deviation: FloatArray  # (80,)
+
+    @classmethod
+    def of(cls, utterances: Iterable[FloatArray]) -> Statistics:
+        """Gathered over the frames of many utterances, one at a time."""
+        count, total, squares = 0, np.zeros(NUM_MEL), np.zeros(NUM_MEL)
+        for frames in utterances:
+            exact = frames.astype(np.float64)
+            count += len(exact)
+            total += exact.sum(axis=0)
+            squares += np.square(exact).sum(axis=0)
+        mean = total / max(count, 1)
+        variance = squares / max(count, 1) - np.square(mean)
+        deviation = np.sqrt(np.maximum(variance, 1e-4))  # a band that never varies must not divide by zero
+        return cls(mean.astype(np.float32), deviation.astype(np.float32))
+
+    def save(self, path: Path) -> None:
+        save_file({"mean": self.mean, "deviation": self.deviation}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Statistics:
+        """Read what `save` wrote; a missing or damaged file is told as a ModelError."""
+        try:
+            arrays = load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise ModelError(f"{path}: these statistics cannot be read ({error}); fetch the model again.") from None
+        found = tuple(arrays.get(name) for name in ("mean", "deviation"))
+        if not all(array is not None and _fits(array) for array in found) or not (arrays["deviation"] > 0).all():
+            raise ModelError(f"{path}: mean and deviation should be {NUM_MEL} numbers each; fetch the model again.")
+        return cls(arrays["mean"], arrays["deviation"])
+
+
+def normalise(frames: FloatArray, statistics: Statistics) -> FloatArray:
+    """Frames as the network sees them: zero mean and unit deviation over the training set."""
+    return (frames - statistics.mean) / statistics.deviation
+
+
+def _fits(array: FloatArray) -> bool:
+    return array.shape == (NUM_MEL,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
+
+
+def _options() -> kaldi_native_fbank.FbankOptions:
+    options = kaldi_native_fbank.FbankOptions()
+    options.frame_opts.samp_freq = SAMPLE_RATE
+    options.frame_opts.dither = 0.0  # random numbers would make two runs differ
+    options.frame_opts.snip_edges = True
+    options.mel_opts.num_bins = NUM_MEL
+    return options
+
+
+def _extract(samples: FloatArray, count: int) -> FloatArray:
+    extractor = kaldi_native_fbank.OnlineFbank(_options())
+    extractor.accept_waveform(SAMPLE_RATE, (samples * _PCM_SCALE).tolist())
+    assert extractor.num_frames_ready == count
+    return np.stack([extractor.get_frame(index) for index in range(count)])

@@ -1,0 +1,84 @@
+"""A model is a folder that loads by its path alone.
+
+    weights.safetensors      the network
+    config.toml              its sizes and how it is searched
+    vocabulary.json          what it can write
+    statistics.safetensors   mean and deviation of its features
+    README.md                the model card
+
+Models that come with the package are folders of `headsync/models/`, found by their names.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from headsync.config import Config, build, dump
+from headsync.errors import ConfigError, ModelError
+from headsync.features import Statistics
+from headsync.tokens import Vocabulary
+
+WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
+    "weights.safetensors",
+    "config.toml",
+    "vocabulary.json",
+    "statistics.safetensors",
+    "README.md",
+)
+SHIPPED = Path(__file__).parent / "models"
+DEFAULT = "digits-en"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """All of a model but its network, which an engine loads from `weights`."""
+
+    path: Path
+    config: Config
+    vocabulary: Vocabulary
+    statistics: Statistics
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+
+def shipped() -> dict[str, Path]:
+    """The models that come with the package, by name."""
+    return {path.name: path for path in sorted(SHIPPED.iterdir()) if (path / CONFIG).is_file()}
+
+
+def find(name_or_folder: str | Path | None = None) -> Path:
+    """Where a model is: None is the default one, a name a shipped one, anything else a folder."""
+    models = shipped()
+    name = DEFAULT if name_or_folder is None else str(name_or_folder)
+    if name in models:
+        return models[name]
+    path = Path(name)
+    if path.is_dir():
+        return path
+    raise ModelError(f"{name}: neither a folder nor a shipped model; these are shipped: {', '.join(models) or 'none'}")
+
+
+def load_folder(path: Path) -> ModelFolder:
+    """Read a model folder, all of it but the network."""
+    for name in (WEIGHTS, CONFIG, VOCABULARY, STATISTICS):
+        if not (path / name).is_file():
+            raise ModelError(f"{path}: {name} is missing, so this is not a whole model folder; copy or train it again")
+    try:
+        tree = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        config = build(Config, tree, str(path / CONFIG))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
+        raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
+    vocabulary = Vocabulary.load(path / VOCABULARY)
+    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS))
+
+
+def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
+    """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / CONFIG).write_text(dump(config), encoding="utf-8")
+    vocabulary.save(path / VOCABULARY)
+    statistics.save(path / STATISTICS)

@@ -1,0 +1,17 @@
+"""How feature frames, encoder frames and seconds count against each other. Pure arithmetic, shared by all stages."""
+
+from __future__ import annotations
+
+SUBSAMPLING = 4  # feature frames in an encoder frame: two CNN layers of stride 2
+OVERLAP_FRAMES = 3  # output k of the CNN sees feature frames 4k to 4k+6
+ENCODER_FRAME_SECONDS = 0.04
+
+
+def embedded_frames(feature_frames: int) -> int:
+    """How many encoder frames come out of so many feature frames."""
+    return max(0, (feature_frames - OVERLAP_FRAMES) // SUBSAMPLING)
+
+
+def needed_features(encoder_frames: int) -> int:
+    """How many feature frames have to be there for so many encoder frames."""
+    return SUBSAMPLING * encoder_frames + OVERLAP_FRAMES

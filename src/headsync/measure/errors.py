@@ -1,0 +1,81 @@
+"""Error rate: the words of the transcript against the words that were said.
+
+A reference may be empty (noise, silence, speech outside the vocabulary); every word recognised there is an insertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jiwer
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ErrorCounts:
+    """Edits that turn the reference into the hypothesis, and the number of reference words; they add up."""
+
+    substitutions: int = 0
+    deletions: int = 0
+    insertions: int = 0
+    words: int = 0
+
+    def __add__(self, other: ErrorCounts) -> ErrorCounts:
+        return ErrorCounts(
+            self.substitutions + other.substitutions,
+            self.deletions + other.deletions,
+            self.insertions + other.insertions,
+            self.words + other.words,
+        )
+
+    @property
+    def errors(self) -> int:
+        """All edits together."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def rate(self) -> float | None:
+        """Errors per reference word; None where nothing was said, for there is nothing to divide by."""
+        return self.errors / self.words if self.words else None
+
+
+class Interval(NamedTuple):
+    """A range that holds the true value with the confidence asked for."""
+
+    low: float
+    high: float
+
+
+def count_errors(reference: str, hypothesis: str) -> ErrorCounts:
+    """Count the edits of the cheapest alignment between two texts, word by word."""
+    aligned = jiwer.process_words(reference, hypothesis)
+    words = aligned.hits + aligned.substitutions + aligned.deletions
+    return ErrorCounts(aligned.substitutions, aligned.deletions, aligned.insertions, words)
+
+
+def bootstrap_interval(
+    counts: Sequence[ErrorCounts], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 1
+) -> Interval | None:
+    """Give the interval of the error rate over resampled utterances; None where no words were said.
+
+    Whole utterances are drawn, not words: errors within one utterance come together.
+    """
+    errors = np.array([count.errors for count in counts], dtype=np.int64)
+    words = np.array([count.words for count in counts], dtype=np.int64)
+    if not words.sum():
+        return None
+    rng = np.random.default_rng(seed)
+    draws = (rng.integers(len(counts), size=len(counts)) for _ in range(resamples))
+    sums = [(errors[draw].sum(), words[draw].sum()) for draw in draws]
+    # A draw can hit nothing but empty references; it says nothing about the rate.
+    rates = [wrong / said for wrong, said in sums if said]
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(rates, [tail, 1.0 - tail])
+    return Interval(float(low), float(high))
+
+
+def invented_per_minute(counts: ErrorCounts, audio_seconds: float) -> float:
+    """Give the inserted words per minute of audio, the one figure that silence and strange speech have."""
+    return counts.insertions * 60.0 / audio_seconds if audio_seconds else 0.0

@@ -1,0 +1,28 @@
+"""The front end: two 3x3 CNN layers of stride 2 (section 5.1), so that an encoder frame is four feature frames, 40 ms.
+
+Without padding in time, output k sees feature frames 4k to 4k+6 and no others. That is why it can run on any cut of the
+stream that overlaps by three frames, and needs no state.
+
+Shapes: B rows, T feature frames, F features, N encoder frames, E width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headsync.framing import embedded_frames
+
+
+class ConvFront(nn.Module):
+    """(B, T, F) feature frames -> (B, N, E) embedded encoder frames."""
+
+    def __init__(self, features: int, kernels: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, kernels, 3, 2)
+        self.second = nn.Conv2d(kernels, kernels, 3, 2)
+        self.out = nn.Linear(kernels * embedded_frames(features), width)
+
+    def forward(self, features_BTF: Tensor) -> Tensor:
+        x = torch.relu(self.second(torch.relu(self.first(features_BTF.unsqueeze(1)))))
+        return self.out(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

@@ -1,0 +1,163 @@
+"""The self-attention decoder with online cross-attention (sections 2 to 4), all steps at once and one at a time.
+
+Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width, V output classes, N layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headsync.attention import build_mechanism
+from headsync.attention.base import Aligned, Attended, State, Window
+from headsync.attention.cross import CrossAttention
+from headsync.config import DecoderConfig, NetworkConfig
+from headsync.nn.blocks import FeedForward, positions, split_heads
+
+
+class Memory(NamedTuple):
+    """Encoder frames as the decoder sees them: keys and values of every layer, projected once."""
+
+    keys_BNHTD: Tensor
+    values_BNHTD: Tensor
+
+
+class DecoderState(NamedTuple):
+    """A hypothesis: keys and values of its own past, and what each layer's mechanism carries."""
+
+    keys_BNHLD: Tensor
+    values_BNHLD: Tensor
+    mechanisms: tuple[State, ...]
+
+
+class Stepped(NamedTuple):
+    """One output step: scores, frames consumed, whether it is decided, and the state after it."""
+
+    logits_BV: Tensor
+    end_BNH: Tensor  # s_i^{h,l}
+    ready_B: Tensor  # False: the rest means nothing yet; ask again, with the same state, when more frames have come
+    weights_BT: Tensor  # mean over layers and heads
+    state: DecoderState
+
+
+class SelfAttention(nn.Module):
+    """Causal self-attention over output steps, eq. (1) to (3)."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = network.heads, network.attention_dropout
+        self.query_key_value = nn.Linear(network.width, 3 * network.width)
+        self.out = nn.Linear(network.width, network.width)
+
+    def whole(self, x_BLE: Tensor) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BLE).chunk(3, -1))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        future = torch.ones(x_BLE.shape[1], x_BLE.shape[1], dtype=torch.bool, device=x_BLE.device).triu(1)
+        weights = F.dropout(scores.masked_fill(future, -torch.inf).softmax(-1), self.dropout, self.training)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def step(self, x_BE: Tensor, past_k: Tensor, past_v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BE.unsqueeze(1)).chunk(3, -1))
+        k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
+        weights = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(1)), k, v
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm: self-attention, online cross-attention, feed-forward."""
+
+    def __init__(self, config: DecoderConfig, network: NetworkConfig) -> None:
+        super().__init__()
+        self.norm_self = nn.LayerNorm(network.width)
+        self.self_attention = SelfAttention(network)
+        self.norm_cross = nn.LayerNorm(network.width)
+        mechanism = build_mechanism(config, network.heads)
+        self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
+        self.feedforward = FeedForward(network)
+        self.dropout = nn.Dropout(network.dropout)
+
+    def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
+        x = x_BLE + self.dropout(self.self_attention.whole(self.norm_self(x_BLE)))
+        context, aligned = self.cross.whole(self.norm_cross(x), *self.cross.project(frames_BTE), limit_BL)
+        x = x + self.dropout(context)
+        return x + self.dropout(self.feedforward(x)), aligned
+
+    def step(
+        self, x_BE: Tensor, own: tuple[Tensor, Tensor], memory: tuple[Tensor, Tensor], state: State, window: Window
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Attended]:
+        y, keys, values = self.self_attention.step(self.norm_self(x_BE), *own)
+        x = x_BE + y
+        context, attended = self.cross.step(self.norm_cross(x), *memory, state, window)
+        x = x + context
+        return x + self.feedforward(x), (keys, values), attended
+
+
+class Decoder(nn.Module):
+    """Tokens and encoder frames to scores of the next token."""
+
+    def __init__(self, config: DecoderConfig, network: NetworkConfig, classes: int) -> None:
+        super().__init__()
+        self.network = network
+        self.embedding = nn.Embedding(classes, network.width)
+        nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
+        self.layers = nn.ModuleList(DecoderLayer(config, network) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(network.width)
+        self.out = nn.Linear(network.width, classes)
+        self.dropout = nn.Dropout(network.dropout)
+
+    def set_threshold(self, threshold: float) -> None:
+        """Change where steps halt, on a trained model too (Table 4); infinity halts none."""
+        for layer in self.layers:
+            layer.cross.mechanism.threshold = threshold  # type: ignore[union-attr]
+
+    def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
+        """All output steps at once, for training: `tokens` begins with <sos>."""
+        exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
+        frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding is inert, whatever it holds
+        x = self.dropout(self._embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
+        alignments = []
+        for layer in self.layers:
+            x, aligned = layer.whole(x, frames_BTE, limit_BL)
+            alignments.append(aligned)
+        return self.out(self.norm(x)), alignments
+
+    def project(self, frames_BTE: Tensor) -> Memory:
+        """Keys and values of new encoder frames, for all layers."""
+        pairs = [layer.cross.project(frames_BTE) for layer in self.layers]  # type: ignore[union-attr, operator]
+        return Memory(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
+
+    def start(self, batch: int) -> DecoderState:
+        heads = self.network.heads
+        shape = (batch, len(self.layers), heads, 0, self.network.width // heads)
+        none = self.norm.weight.new_zeros(shape)
+        states = tuple(layer.cross.mechanism.start(batch) for layer in self.layers)  # type: ignore[union-attr, operator]
+        return DecoderState(none, none, states)
+
+    def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: Window) -> Stepped:
+        """The step after `tokens`, on the frames in `memory`. A memory of one row serves all hypotheses."""
+        place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
+        x = self._embed(tokens_B, place)
+        keys, values, outcomes = [], [], []
+        for n, layer in enumerate(self.layers):
+            own = (state.keys_BNHLD[:, n], state.values_BNHLD[:, n])
+            frames = (memory.keys_BNHTD[:, n], memory.values_BNHTD[:, n])
+            x, (k, v), attended = layer.step(x, own, frames, state.mechanisms[n], window)  # type: ignore[operator]
+            keys.append(k)
+            values.append(v)
+            outcomes.append(attended)
+        after = DecoderState(torch.stack(keys, 1), torch.stack(values, 1), tuple(a.state for a in outcomes))
+        return Stepped(
+            logits_BV=self.out(self.norm(x)),
+            end_BNH=torch.stack([a.end_BH for a in outcomes], 1),
+            ready_B=torch.stack([a.ready_B for a in outcomes], 1).all(1),
+            weights_BT=torch.stack([a.weights_BHT.mean(1) for a in outcomes], 1).mean(1),
+            state=after,
+        )
+
+    def _embed(self, tokens: Tensor, places: Tensor) -> Tensor:
+        width = self.network.width
+        return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)

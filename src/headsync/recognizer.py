@@ -1,0 +1,118 @@
+"""START HERE. Speech in, text out while it is spoken.
+
+    sound -> features -> encoder frames -> online attention + decoder -> search -> events
+
+`Recognizer` is the model: loaded once, immutable, shared by every stream. `Session` is one stream. It works in blocks,
+never in pushes: the same blocks come out of any cutting of the audio, and so the same results, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from headsync import features
+from headsync.audio import Resampler, mix_down
+from headsync.blocks import Block, Blocks
+from headsync.config import DecodingConfig
+from headsync.engine import Engine, load_engine
+from headsync.errors import AudioError, ConfigError
+from headsync.events import Event, Final
+from headsync.folder import ModelFolder, find, load_folder
+from headsync.search.beam import Search
+from headsync.search.policy import POLICIES
+from headsync.utterance import Utterance
+
+
+class Recognizer:
+    """A model that is ready to recognise any number of streams."""
+
+    def __init__(self, folder: ModelFolder, engine: Engine, decoding: DecodingConfig) -> None:
+        self.folder, self.engine = folder, engine
+        self.vocabulary, self.config = folder.vocabulary, folder.config
+        policy = POLICIES[folder.config.decoder.attention]
+        self.search = Search(engine, policy, decoding, folder.vocabulary.end)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_folder: str | Path | None = None,
+        *,
+        beam: int | None = None,
+        lookahead_frames: int | None = None,
+        threshold: float | None = None,
+        threads: int = 1,
+    ) -> Recognizer:
+        """A shipped model by name (None: the default one) or a model folder; None means as stored with the model.
+
+        `threshold` is that of each head; HS-DACS halts at H times it.
+        """
+        folder = load_folder(find(name_or_folder))
+        given = {"beam": beam, "lookahead_frames": lookahead_frames}
+        decoding = replace(folder.config.decoding, **{k: v for k, v in given.items() if v is not None})
+        if threshold is not None and not threshold > 0:
+            raise ConfigError(f"threshold = {threshold} must be more than 0")
+        return cls(folder, load_engine(folder, threshold, threads), decoding)
+
+    def session(self) -> Session:
+        """A new stream."""
+        return Session(self)
+
+    def transcribe(self, samples: npt.ArrayLike, sample_rate: int) -> list[Final]:
+        """A whole recording at once: the same as pushing it piece by piece."""
+        session = self.session()
+        events = session.push(samples, sample_rate) + session.finish()
+        return [event for event in events if isinstance(event, Final)]
+
+
+class Session:
+    """One stream: push samples as they come, finish when there are no more."""
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        self._recognizer = recognizer
+        self._resampler: Resampler | None = None
+        self._rest = features.start()
+        self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder)
+        self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary)
+        self._finished = False
+        self.audio_seconds = 0.0
+
+    def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
+        """More sound, of any length, rate and number of channels; what it brought to light."""
+        if self._finished:
+            raise AudioError("this session has been finished; open another one for more sound")
+        mono = mix_down(np.asarray(samples))
+        resampler = self._resampler_for(sample_rate)
+        self.audio_seconds += len(mono) / sample_rate
+        return self._take(resampler.push(mono), final=False)
+
+    def finish(self) -> list[Event]:
+        """No more sound will come: the last words. Finishing twice brings nothing."""
+        if self._finished:
+            return []
+        self._finished = True
+        rest = self._resampler.finish() if self._resampler else features.start()
+        return self._take(rest, final=True)
+
+    def _take(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
+        frames, self._rest = features.step(samples, self._rest)
+        frames = features.normalise(frames, self._recognizer.folder.statistics)
+        blocks, self._blocks = self._blocks.push(frames, final)
+        events: list[Event] = []
+        for block in blocks:
+            events += self._hear(block)
+        return events + (self._utterance.finish(self.audio_seconds)[0] if final else [])
+
+    def _hear(self, block: Block) -> list[Event]:
+        events, self._utterance = self._utterance.push(block)
+        return events
+
+    def _resampler_for(self, rate: int) -> Resampler:
+        if self._resampler is None:
+            self._resampler, self._rate = Resampler(rate), rate
+        elif rate != self._rate:
+            raise AudioError(f"this stream began at {self._rate} Hz and cannot go on at {rate} Hz; open another session")
+        return self._resampler

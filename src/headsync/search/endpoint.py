@@ -1,0 +1,29 @@
+"""Where utterances begin and end in a stream, by CTC evidence.
+
+An utterance opens a little before the first frame that speaks of a token and closes after a stretch of silence, so that
+minutes of silence cost nothing and are never searched. Both follow from frames alone, not from when they arrived.
+"""
+
+from __future__ import annotations
+
+from headsync.config import DecodingConfig
+from headsync.search.evidence import Evidence
+
+SHORT_PAUSE_FRAMES = 5  # enough to end an utterance that has become too long
+
+
+def idle(evidence: Evidence) -> bool:
+    """Nothing has been said yet."""
+    return not evidence.spikes
+
+
+def ended(evidence: Evidence, config: DecodingConfig) -> bool:
+    """Whether the frame added last closes the utterance."""
+    if idle(evidence):
+        return False
+    silence = evidence.frames - 1 - evidence.last
+    if evidence.frames >= 2 * config.longest_frames:
+        return True
+    if evidence.frames >= config.longest_frames and silence >= SHORT_PAUSE_FRAMES:
+        return True
+    return silence >= config.trailing_frames

@@ -1,0 +1,44 @@
+"""What CTC says about where tokens are: an output step needs evidence before it may be taken.
+
+A live microphone has seconds of silence before and between words. With a look-ahead of M frames alone, a step would be
+forced there, on nothing. So a step waits until CTC has seen one token more than have been written.
+
+Evidence is a function of frames alone, whenever they arrive, so that it is the same for every cutting of the audio.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headsync.audio import FloatArray
+
+
+class Evidence(NamedTuple):
+    """The greedy CTC reading so far."""
+
+    spikes: tuple[int, ...] = ()  # frames at which CTC begins a token
+    tokens: tuple[int, ...] = ()  # which tokens these are
+    label: int = 0  # of the last frame; 0 is blank
+    last: int = -1  # last frame that was not blank
+    frames: int = 0
+
+    def add(self, log_ctc_V: FloatArray, least: float) -> Evidence:
+        """One more frame; it speaks of a token where all tokens together have at least the probability `least`."""
+        speaks = -np.expm1(min(0.0, float(log_ctc_V[0]))) >= least
+        label = 1 + int(log_ctc_V[1:].argmax()) if speaks else 0
+        begins = label not in (0, self.label)
+        return Evidence(
+            spikes=(*self.spikes, self.frames) if begins else self.spikes,
+            tokens=(*self.tokens, label) if begins else self.tokens,
+            label=label,
+            last=self.frames if label else self.last,
+            frames=self.frames + 1,
+        )
+
+    def forget(self, frames: int) -> Evidence:
+        """The same reading with its first frames, which speak of nothing, left out."""
+        assert not self.spikes or self.spikes[0] >= frames
+        moved = tuple(spike - frames for spike in self.spikes)
+        return self._replace(spikes=moved, last=max(-1, self.last - frames), frames=self.frames - frames)

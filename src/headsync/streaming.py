@@ -1,0 +1,40 @@
+"""The rule that every stage keeps: state is a value, in and out, never on `self`.
+
+A state is a tree: tensors or arrays whose first axis is the batch, in tuples and NamedTuples. Because it is a value, a
+stream can be paused, pickled, moved and resumed; any set of live streams can be a batch; and a beam is a `take_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+S = TypeVar("S")
+X = TypeVar("X", contravariant=True)
+Y = TypeVar("Y", covariant=True)
+
+
+class Steppable(Protocol[X, Y, S]):
+    """A stage that can be fed piece by piece."""
+
+    def step(self, x: X, state: S) -> tuple[Y, S]: ...
+
+
+def drain(stage: Steppable[X, Y, S], pieces: Iterable[X], state: S) -> tuple[list[Y], S]:
+    """Step over everything there is: the outputs, and the state in which the stage is left."""
+    outputs = []
+    for piece in pieces:
+        output, state = stage.step(piece, state)
+        outputs.append(output)
+    return outputs, state
+
+
+def take_rows(tree: S, rows: Sequence[int]) -> S:
+    """The given batch rows of every leaf of a state tree, in that order; rows may repeat."""
+    node: Any = tree
+    if hasattr(node, "shape"):
+        return node[list(rows)]  # type: ignore[no-any-return]
+    if isinstance(node, tuple):
+        parts = [take_rows(part, rows) for part in node]
+        return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)  # type: ignore[return-value]
+    raise TypeError(f"a state is made of arrays and tuples, not of {type(node).__name__}")

@@ -1,0 +1,146 @@
+"""Tokens: text to the numbers a network speaks, and back. The last stage of the data path, shared with training.
+
+Ids: 0 is the blank of CTC, 1 to n are the tokens, n + 1 both starts and ends a sentence. A character vocabulary writes
+the space as the token "<space>".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from headsync.errors import DataError, ModelError
+
+Kind = Literal["characters", "words"]
+SPACE = "<space>"
+
+
+class Span(NamedTuple):
+    """A word, and which tokens spell it: from `first` up to but without `end`."""
+
+    text: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Everything a model can say; the order of the tokens is the order of its outputs."""
+
+    kind: Kind
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise DataError(f'vocabulary kind "{self.kind}" is not known; it is "characters" or "words".')
+        if not self.tokens:
+            raise DataError("a vocabulary needs at least one token; build it from texts that are not empty.")
+        if wrong := [token for token in self.tokens if not _is_token(self.kind, token)]:
+            raise DataError(f"{wrong[0]!r} cannot be a token of a vocabulary of {self.kind}; build it from texts.")
+        if len(set(self.tokens)) < len(self.tokens):
+            raise DataError("a token stands twice in the vocabulary; every token needs an id of its own.")
+
+    @property
+    def size(self) -> int:
+        """Tokens, the blank and the sentence end: the width of the network's output."""
+        return len(self.tokens) + 2
+
+    @property
+    def blank(self) -> int:
+        return 0
+
+    @property
+    def end(self) -> int:
+        """The one id that starts and ends a sentence."""
+        return len(self.tokens) + 1
+
+    @classmethod
+    def build(cls, kind: Kind, texts: Iterable[str]) -> Vocabulary:
+        """Every token that occurs in the texts, sorted, so that the same corpus gives the same ids."""
+        return cls(kind, tuple(sorted({token for text in texts for token in _split(kind, text)})))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; runs of white space count as one space."""
+        return [self._id(token, text) for token in _split(self.kind, text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; blanks and sentence ends are not text and are left out."""
+        return " ".join(span.text for span in self.words(ids))
+
+    def words(self, ids: Sequence[int]) -> list[Span]:
+        """The words of ids, with the positions in `ids` that spell them."""
+        spans: list[Span] = []
+        joins = False  # whether the next character continues the last word
+        for position, token_id in enumerate(ids):
+            token = self._token(token_id)
+            if token is None:
+                continue
+            if token == SPACE:
+                joins = False
+            elif joins:
+                spans[-1] = Span(spans[-1].text + token, spans[-1].first, position + 1)
+            else:
+                spans.append(Span(token, position, position + 1))
+                joins = self.kind == "characters"
+        return spans
+
+    def save(self, path: Path) -> None:
+        path = Path(path)
+        unfinished = path.with_name(path.name + ".unfinished")
+        content = {"kind": self.kind, "tokens": list(self.tokens)}
+        unfinished.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        """Read what `save` wrote; a missing or damaged file is told as a ModelError."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
+                raise ModelError(f'{path}: expected an object with "kind" and "tokens"; fetch the model again.')
+            return cls(content.get("kind", ""), tuple(content["tokens"]))
+        except (OSError, ValueError, DataError) as error:
+            raise ModelError(f"{path}: the vocabulary cannot be read ({error}); fetch the model again.") from None
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: index for index, token in enumerate(self.tokens, 1)}
+
+    def _id(self, token: str, text: str) -> int:
+        if token in self._ids:
+            return self._ids[token]
+        unit = "word" if self.kind == "words" else "character"
+        raise DataError(
+            f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary; known are: {_some(self.tokens)}."
+        )
+
+    def _token(self, token_id: int) -> str | None:
+        assert 0 <= token_id < self.size, f"token id {token_id} outside 0 to {self.size - 1}"
+        return None if token_id in (self.blank, self.end) else self.tokens[token_id - 1]
+
+
+def _split(kind: Kind, text: str) -> list[str]:
+    words = text.split()
+    if kind == "words":
+        return words
+    return [SPACE if character == " " else character for character in " ".join(words)]
+
+
+def _is_token(kind: Kind, token: object) -> bool:
+    if not isinstance(token, str) or not token or token.split() != [token]:
+        return False
+    return kind == "words" or token == SPACE or len(token) == 1
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _some(tokens: Sequence[str]) -> str:
+    shown = ", ".join(tokens[:40])
+    return shown if len(tokens) <= 40 else f"{shown} and {len(tokens) - 40} more"

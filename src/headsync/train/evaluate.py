@@ -1,0 +1,64 @@
+"""How good the network is on the development set, between epochs: quick figures to steer by, not to publish.
+
+Shapes: B rows, T encoder frames, L output steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jiwer
+import torch
+from torch import Tensor
+
+from headsync.config import TrainingConfig
+from headsync.nn.model import Model
+from headsync.train.data import PADDING, Batch, Batches
+from headsync.train.losses import joint_loss
+
+
+class DevResult(NamedTuple):
+    """Means over the development set."""
+
+    loss: float
+    attention_error: float  # of output steps, given the true tokens before
+    ctc_error: float  # token error rate of greedy CTC
+
+
+@torch.no_grad()
+def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig) -> DevResult:
+    """Loss and error rates over all batches, with the threshold that the model is trained with."""
+    model.eval()
+    loss = steps = wrong = edits = tokens = 0.0
+    for number in range(len(batches)):
+        batch = batches[number]
+        output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL)
+        losses = joint_loss(output, batch, config)
+        loss += float(losses.joint) * int(losses.steps)
+        steps += int(losses.steps)
+        wrong += int(losses.wrong)
+        e, n = ctc_errors(output.ctc_BTV, output.frames_B, batch)
+        edits, tokens = edits + e, tokens + n
+    if not math.isfinite(loss):
+        loss = math.inf
+    return DevResult(loss / steps, wrong / steps, edits / max(1, tokens))
+
+
+def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:
+    """Edits and reference tokens of greedy CTC."""
+    edits = tokens = 0
+    for best, frames, target in zip(ctc_BTV.argmax(-1), frames_B, batch.targets_BL, strict=True):
+        labels = torch.unique_consecutive(best[: int(frames)])
+        hypothesis = " ".join(str(int(label)) for label in labels if label != 0)
+        reference = [str(int(t)) for t in target[target != PADDING][:-1]]
+        tokens += len(reference)
+        edits += _edits(" ".join(reference), hypothesis)
+    return edits, tokens
+
+
+def _edits(reference: str, hypothesis: str) -> int:
+    if not reference:
+        return len(hypothesis.split())
+    counts = jiwer.process_words(reference, hypothesis)
+    return counts.substitutions + counts.deletions + counts.insertions

@@ -1,0 +1,215 @@
+"""Training: a recipe in, a model folder out; stopped at any moment, it goes on where it was.
+
+Nothing random is carried along: the batches of an epoch follow from seed and epoch, dropout from seed and update. So a
+checkpoint needs only weights, optimiser and three counters, and a resumed run repeats an undisturbed one bit by bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headsync.config import Config, dump, load_config
+from headsync.data.manifest import Utterance, read_manifest
+from headsync.errors import ConfigError, TrainingError
+from headsync.features import NUM_MEL, Statistics
+from headsync.folder import STATISTICS, WEIGHTS, save_folder
+from headsync.nn.model import Model
+from headsync.tokens import Vocabulary
+from headsync.train.checkpoint import Progress, average, load_checkpoint, save_checkpoint, save_weights
+from headsync.train.data import Batch, Batches, check_not_empty, load, plan, statistics_of, usable
+from headsync.train.evaluate import DevResult, evaluate_dev
+from headsync.train.losses import Losses, joint_loss
+from headsync.train.report import Report
+from headsync.train.schedule import noam
+
+
+@dataclass
+class Run:
+    """One training run: what it learns from, what it learns, and where it is."""
+
+    config: Config
+    folder: Path
+    train: list[Utterance]
+    dev: list[Utterance]
+    vocabulary: Vocabulary
+    statistics: Statistics
+    model: Model
+    adam: torch.optim.Adam
+    progress: Progress
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def model_folder(self) -> Path:
+        return self.folder / "model"
+
+    def epoch_weights(self, epoch: int) -> Path:
+        return self.folder / f"epoch-{epoch:03d}.safetensors"
+
+
+def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None] = print) -> Path:
+    """Train by a recipe, from the start or from where it was left; returns the model folder."""
+    config = load_config(recipe, overrides)
+    torch.set_num_threads(config.training.threads)
+    run = start(config, say)
+    with Report(run.folder, config, run.progress) as report:
+        try:
+            while run.progress.epoch < config.training.epochs and not out_of_patience(run):
+                train_epoch(run, report)
+                finish_epoch(run, report)
+        except KeyboardInterrupt:
+            save_checkpoint(run.checkpoint, run.model, run.adam, run.progress)
+            say(f"stopped after update {run.progress.update}; the same command goes on from there")
+            raise
+    return run.model_folder
+
+
+def start(config: Config, say: Callable[[str], None]) -> Run:
+    """Read the data, build the network, and take up the last checkpoint if there is one."""
+    folder = Path(config.training.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    train_set, dev_set = (_manifest(config, name) for name in ("train", "dev"))
+    vocabulary = Vocabulary.build(config.data.tokens, [u.text for u in train_set])
+    train_set, short = usable(train_set, vocabulary)
+    check_not_empty(train_set, config.data.train)
+    if short:
+        say(f"{len(short)} utterances are too short for their text and are left out: {_some(short)}")
+    statistics = _statistics(folder / STATISTICS, train_set, say)
+    torch.manual_seed(config.training.seed)
+    model = Model(config, NUM_MEL, vocabulary.size)
+    adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+    progress = Progress(fingerprint=_fingerprint(config, vocabulary))
+    run = Run(config, folder, train_set, dev_set, vocabulary, statistics, model, adam, progress)
+    if run.checkpoint.exists():
+        _resume(run, say)
+    save_folder(run.model_folder, config, vocabulary, statistics)
+    parameters = sum(p.numel() for p in model.parameters())
+    say(f"{parameters / 1e6:.2f} M parameters, {len(train_set)} utterances, {vocabulary.size} classes, in {folder}")
+    return run
+
+
+def train_epoch(run: Run, report: Report) -> None:
+    """The rest of the present epoch, with a checkpoint now and then."""
+    settings = run.config.training
+    rows = plan(run.train, settings.batch_frames, settings.seed, run.progress.epoch)
+    batches = Batches(run.train, run.vocabulary, run.statistics, rows, (settings, run.progress.epoch))
+    report.epoch(run.progress, len(rows))
+    saved = time.monotonic()
+    run.model.train()
+    for batch in load(batches, run.progress.batch, run.config.data.workers):
+        losses = update(run, batch)
+        run.progress.batch += 1
+        report.update(run.progress, losses, int(batch.lengths_B.sum()))
+        if time.monotonic() - saved > settings.checkpoint_seconds:
+            save_checkpoint(run.checkpoint, run.model, run.adam, run.progress)
+            report.flush()
+            saved = time.monotonic()
+
+
+def update(run: Run, batch: Batch) -> Losses:
+    """One step of Adam. Dropout is seeded by the update, so that it needs no state."""
+    settings, number = run.config.training, run.progress.update + 1
+    torch.manual_seed(settings.seed * 1_000_003 + number)
+    truncated = number > settings.untruncated_updates
+    run.model.decoder.set_threshold(run.config.decoder.threshold if truncated else math.inf)
+    rate = noam(number, run.config.network.width, settings.noam_factor, settings.warmup_updates)
+    for group in run.adam.param_groups:
+        group["lr"] = rate
+    losses = joint_loss(run.model(batch.features_BTF, batch.lengths_B, batch.tokens_BL), batch, settings)
+    run.adam.zero_grad()
+    losses.joint.backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_norm)
+    _check_finite(norm, number)
+    run.adam.step()
+    run.progress.update = number
+    return losses
+
+
+def finish_epoch(run: Run, report: Report) -> None:
+    """Measure on dev, keep the weights if they are among the best, write the averaged model."""
+    progress, settings = run.progress, run.config.training
+    result = evaluate_dev(run.model, _dev_batches(run), settings)
+    progress.epoch, progress.batch = progress.epoch + 1, 0
+    progress.best = sorted([*progress.best, (result.loss, progress.epoch)])
+    dropped, progress.best = progress.best[settings.average :], progress.best[: settings.average]
+    save_weights(run.epoch_weights(progress.epoch), run.model.state_dict())
+    write_model(run)
+    save_checkpoint(run.checkpoint, run.model, run.adam, progress)
+    for _, epoch in dropped:
+        run.epoch_weights(epoch).unlink(missing_ok=True)
+    report.dev(progress, result)
+
+
+def write_model(run: Run) -> None:
+    """The mean of the best epochs so far, as a model folder that can be used at once."""
+    weights = average([run.epoch_weights(epoch) for _, epoch in run.progress.best])
+    save_weights(run.model_folder / WEIGHTS, weights)
+
+
+def out_of_patience(run: Run) -> bool:
+    patience, progress = run.config.training.patience, run.progress
+    return bool(patience and progress.best and progress.epoch - progress.best[0][1] >= patience)
+
+
+def _dev_batches(run: Run) -> Batches:
+    rows = plan(run.dev, run.config.training.batch_frames, 0, 0)
+    return Batches(run.dev, run.vocabulary, run.statistics, rows)
+
+
+def _manifest(config: Config, name: str) -> list[Utterance]:
+    path = getattr(config.data, name)
+    if not path:
+        raise ConfigError(f"data.{name} is not set; name a manifest, which `headsync prepare` makes")
+    utterances = read_manifest(Path(path))
+    check_not_empty(utterances, path)
+    return utterances
+
+
+def _statistics(path: Path, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
+    if not path.exists():
+        say("measuring mean and variance of the features")
+        statistics_of(utterances).save(path)
+    return Statistics.load(path)
+
+
+def _resume(run: Run, say: Callable[[str], None]) -> None:
+    expected = run.progress.fingerprint
+    run.progress = load_checkpoint(run.checkpoint, run.model, run.adam)
+    if run.progress.fingerprint != expected:
+        raise TrainingError(
+            f"{run.folder}: holds a run with other settings; give this one another training.folder, or delete that one"
+        )
+    say(f"going on after update {run.progress.update}, epoch {run.progress.epoch + 1}")
+
+
+def _fingerprint(config: Config, vocabulary: Vocabulary) -> str:
+    """What must stay the same for a checkpoint to be taken up; the length of the run and the like may change."""
+    free = replace(config.training, epochs=1, patience=0, threads=1, checkpoint_seconds=0.0, folder="")
+    fixed = replace(config, training=free, decoding=type(config.decoding)(), data=replace(config.data, workers=0))
+    return hashlib.sha256((dump(fixed) + json.dumps(vocabulary.tokens)).encode()).hexdigest()[:16]
+
+
+def _check_finite(norm: Tensor, update: int) -> None:
+    if not torch.isfinite(norm):
+        raise TrainingError(
+            f"update {update}: the gradient is no longer a number; lower training.noam_factor or raise warmup_updates"
+        )
+
+
+def _some(utterances: Sequence[Utterance]) -> str:
+    names = [u.id for u in utterances[:5]]
+    return ", ".join(names) + (", ..." if len(utterances) > 5 else "")
+
+
+__all__ = ["DevResult", "Run", "train"]

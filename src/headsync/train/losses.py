@@ -1,0 +1,63 @@
+"""The joint loss of section 5.1: w * CTC + (1 - w) * cross-entropy of the decoder, with label smoothing.
+
+Shapes: B rows, T encoder frames, L output steps, V output classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headsync.config import TrainingConfig
+from headsync.nn.model import Output
+from headsync.train.data import PADDING, Batch
+
+
+class Losses(NamedTuple):
+    """What an update reports; `joint` is what it descends."""
+
+    joint: Tensor
+    ctc: Tensor
+    attention: Tensor
+    wrong: Tensor  # output steps whose best class is not the target, of
+    steps: Tensor
+    halt: Tensor  # mean halting position, as a fraction of the utterance
+    mass: Tensor  # mean sum of attention weights of a head at a step
+
+
+def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
+    """The losses of a batch, a mean over its utterances' tokens each."""
+    ctc = ctc_loss(output, batch)
+    logits = output.decoder_BLV.flatten(0, 1)
+    attention = F.cross_entropy(
+        logits, batch.targets_BL.flatten(), ignore_index=PADDING, label_smoothing=config.label_smoothing
+    )
+    exists_BL = batch.targets_BL != PADDING
+    wrong = ((output.decoder_BLV.argmax(-1) != batch.targets_BL) & exists_BL).sum()
+    halt, mass = _watch(output, exists_BL)
+    joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention
+    return Losses(joint, ctc.detach(), attention.detach(), wrong, exists_BL.sum(), halt, mass)
+
+
+def ctc_loss(output: Output, batch: Batch) -> Tensor:
+    """Negative log likelihood of the tokens over all CTC paths, per output step."""
+    lengths = (batch.targets_BL != PADDING).sum(1) - 1  # without <eos>
+    tokens = batch.targets_BL.clamp(min=0)
+    log_p = output.ctc_BTV.float().log_softmax(-1).transpose(0, 1)
+    total = F.ctc_loss(log_p, tokens, output.frames_B, lengths, reduction="sum", zero_infinity=True)
+    return total / (batch.targets_BL != PADDING).sum()
+
+
+@torch.no_grad()
+def _watch(output: Output, exists_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean halting position and attention mass over layers, heads and steps."""
+    frames = output.frames_B.clamp(min=1)[:, None, None]
+    halts, masses = [], []
+    for aligned in output.alignments:
+        steps = exists_BL.unsqueeze(1).expand(aligned.end_BHL.shape)
+        halts.append((aligned.end_BHL / frames)[steps].mean())
+        masses.append(aligned.weights_BHLT.sum(-1)[steps].mean())
+    return torch.stack(halts).mean(), torch.stack(masses).mean()

@@ -1,0 +1,110 @@
+"""What a run tells while it runs: a progress bar on a terminal, plain lines elsewhere, log.jsonl and TensorBoard files."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from headsync.config import Config
+from headsync.train import checkpoint
+from headsync.train.data import FRAMES_PER_SECOND
+from headsync.train.evaluate import DevResult
+from headsync.train.losses import Losses
+
+LINE_SECONDS = 30.0  # between lines where there is no terminal
+SMOOTHING = 0.98
+
+
+class Report:
+    """Use as a context. After a stop the log is cut back to the checkpoint, so that no update stands in it twice."""
+
+    def __init__(self, folder: Path, config: Config, progress: checkpoint.Progress) -> None:
+        self.log_path = folder / "log.jsonl"
+        cut_back(self.log_path, progress.update)
+        self.log = open(self.log_path, "a", encoding="utf-8")
+        self.board: Any = SummaryWriter(str(folder), purge_step=progress.update + 1)  # type: ignore[no-untyped-call]
+        self.config, self.console = config, Console()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task: TaskID | None = None
+        self.means: dict[str, float] = {}
+        self.frames, self.since, self.line, self.batches = 0, time.monotonic(), time.monotonic(), 0
+
+    def __enter__(self) -> Report:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+        self.log.close()
+        self.board.close()
+
+    def epoch(self, progress: checkpoint.Progress, batches: int) -> None:
+        """A new epoch begins, or the rest of one."""
+        self.batches = batches
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+        self.task = self.bar.add_task("", total=batches, completed=progress.batch)
+
+    def update(self, progress: checkpoint.Progress, losses: Losses, frames: int) -> None:
+        """One update was made."""
+        values = {
+            "loss": float(losses.joint.detach()), "ctc": float(losses.ctc), "attention": float(losses.attention),
+            "error": float(losses.wrong) / float(losses.steps), "halt": float(losses.halt), "mass": float(losses.mass),
+        }  # fmt: skip
+        for name, value in values.items():
+            self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
+            self.board.add_scalar(f"train/{name}", value, progress.update)
+        self.log.write(json.dumps({"update": progress.update, **values}) + "\n")
+        self.frames += frames
+        text = self._text(progress)
+        assert self.task is not None
+        self.bar.update(self.task, completed=progress.batch, description=text)
+        if self.bar.disable and time.monotonic() - self.line > LINE_SECONDS:
+            self.line = time.monotonic()
+            self.console.print(f"{text}  batch {progress.batch}/{self.batches}", soft_wrap=True, highlight=False)
+
+    def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
+        """An epoch was measured."""
+        for name, value in result._asdict().items():
+            self.board.add_scalar(f"dev/{name}", value, progress.update)
+        self.log.write(json.dumps({"update": progress.update, "epoch": progress.epoch, "dev": result._asdict()}) + "\n")
+        self.flush()
+        best = " (best)" if progress.best[0][1] == progress.epoch else ""
+        self.console.print(
+            f"epoch {progress.epoch}  update {progress.update}  dev loss {result.loss:.3f}{best}  "
+            f"attention error {result.attention_error:.2%}  CTC error {result.ctc_error:.2%}",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.board.flush()
+
+    def _text(self, progress: checkpoint.Progress) -> str:
+        m, speed = self.means, self.frames / FRAMES_PER_SECOND / (time.monotonic() - self.since)
+        return (
+            f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  error {m['error']:.1%}  "
+            f"halt {m['halt']:.2f}  mass {m['mass']:.2f}  {speed:.0f} s/s"
+        )
+
+
+def cut_back(log: Path, update: int) -> None:
+    """Drop what was logged after the last checkpoint; it will be done again."""
+    if not log.exists():
+        return
+    kept = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["update"] <= update:
+                kept.append(line + "\n")
+        except (ValueError, KeyError):  # the line that a kill cut in two
+            continue
+    checkpoint.write_atomically(log, "".join(kept).encode())

@@ -1,0 +1,8 @@
+"""The Noam schedule of section 5.1: warm up linearly, then fall with the root of the update."""
+
+from __future__ import annotations
+
+
+def noam(update: int, width: int, factor: float, warmup: int) -> float:
+    """Learning rate of update 1, 2, ...; `factor` is the paper's "initial value"."""
+    return factor * width**-0.5 * min(update**-0.5, update * warmup**-1.5)

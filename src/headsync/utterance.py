@@ -1,0 +1,124 @@
+"""Encoder blocks to events: opens and closes utterances, searches them, and tells what is new.
+
+Between utterances only the last few frames are kept; inside one, its frames and its beam. So the cost of a second of
+sound does not depend on how long the stream has run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headsync.blocks import Block
+from headsync.engine import Memory
+from headsync.events import Event, Final, Partial, Word
+from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.search import endpoint
+from headsync.search.beam import Beam, Hypothesis, Search
+from headsync.search.evidence import Evidence
+from headsync.tokens import Vocabulary
+from headsync.words import timed_words
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """The decoder's side of a stream, as a value."""
+
+    search: Search
+    vocabulary: Vocabulary
+    beam: Beam
+    memory: Memory | None = None  # frames of this utterance, and a few before it
+    evidence: Evidence = Evidence()
+    number: int = 0
+    first_frame: int = 0  # of the utterance, counted in the stream
+    told: str = ""  # the text of the last event
+
+    @classmethod
+    def start(cls, search: Search, vocabulary: Vocabulary) -> Utterance:
+        return cls(search, vocabulary, search.start())
+
+    def push(self, block: Block) -> tuple[list[Event], Utterance]:
+        """Hear a block: partial texts, and a final one for every utterance that ends in it."""
+        events: list[Event] = []
+        now, done, config = self, 0, self.search.config
+        evidence = now.evidence
+        for frame, log_ctc_V in enumerate(block.log_ctc_TV):
+            evidence = evidence.add(log_ctc_V, config.evidence)
+            if endpoint.ended(evidence, config):
+                now = now._heard(block, done, frame + 1, evidence)
+                final, now = now.finish(block.time_seconds)
+                events += final
+                done, evidence = frame + 1, now.evidence
+        now = now._heard(block, done, len(block.log_ctc_TV), evidence)
+        if endpoint.idle(now.evidence):
+            return events, now._forget(config.lead_frames)
+        now = now._open(config.lead_frames)
+        assert now.memory is not None
+        now = replace(now, beam=now.search.advance(now.beam, now.memory, now.evidence, final=False))
+        return events + now._partial(block.time_seconds), replace(now, told=now._text(now.beam.best))
+
+    def finish(self, time_seconds: float) -> tuple[list[Event], Utterance]:
+        """The utterance has ended: its final text, if it has one, and the start of the next."""
+        now = self._open(self.search.config.lead_frames)
+        after = replace(
+            self, beam=self.search.start(), memory=None, evidence=Evidence(), told="",
+            first_frame=self.first_frame + self.evidence.frames,
+        )  # fmt: skip
+        if endpoint.idle(self.evidence) or now.memory is None:
+            return [], after
+        beam = now.search.advance(now.beam, now.memory, now.evidence, final=True)
+        best = beam.best
+        if not best.tokens:
+            return [], after
+        return [now._final(best, time_seconds)], replace(after, number=self.number + 1)
+
+    def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
+        keys, values = (part[:, :, :, first:end] for part in block.memory)
+        if self.memory is not None:
+            keys = np.concatenate([self.memory.keys_BNHTD, keys], 3)
+            values = np.concatenate([self.memory.values_BNHTD, values], 3)
+        return replace(self, memory=Memory(keys, values), evidence=evidence)
+
+    def _forget(self, keep: int) -> Utterance:
+        """Silence before an utterance: only the last `keep` frames matter."""
+        drop = max(0, self.evidence.frames - keep)
+        if drop == 0 or self.memory is None:
+            return self
+        keys, values = (part[:, :, :, drop:] for part in self.memory)
+        evidence, first = self.evidence.forget(drop), self.first_frame + drop
+        return replace(self, memory=Memory(keys.copy(), values.copy()), evidence=evidence, first_frame=first)
+
+    def _open(self, lead: int) -> Utterance:
+        """Before the first search: let the utterance begin `lead` frames before its first evidence."""
+        if self.beam.live[0].steps or endpoint.idle(self.evidence):
+            return self
+        extra = self.evidence.spikes[0] - lead
+        return self._forget(self.evidence.frames - extra) if extra > 0 else self
+
+    def _partial(self, time_seconds: float) -> list[Event]:
+        best = self.beam.best
+        text = self._text(best)
+        if text == self.told:
+            return []
+        words = self._words(best)
+        return [Partial(self.number, text, words, _delay(words, time_seconds), time_seconds)]
+
+    def _final(self, best: Hypothesis, time_seconds: float) -> Final:
+        words = self._words(best)
+        assert self.memory is not None
+        layers, heads = self.memory.keys_BNHTD.shape[1:3]
+        cost = best.consumed / (layers * heads * best.steps * self.evidence.frames)  # r, eq. (10)
+        halts = tuple(self.first_frame + t for t in best.halts)
+        text, delay = self._text(best), _delay(words, time_seconds)
+        return Final(self.number, text, words, delay, time_seconds, halts, cost)
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self.vocabulary.decode(hypothesis.tokens)
+
+    def _words(self, hypothesis: Hypothesis) -> tuple[Word, ...]:
+        return timed_words(self.vocabulary, hypothesis, self.evidence, self.first_frame * ENCODER_FRAME_SECONDS)
+
+
+def _delay(words: tuple[Word, ...], time_seconds: float) -> float:
+    return max(0.0, time_seconds - words[-1].end_seconds) if words else 0.0
