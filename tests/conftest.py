@@ -26,7 +26,9 @@ def shared_data() -> Path:
     """Real speech, where there is some: $HEADSYNC_DATA, or the folder `shared/data` beside the checkout."""
     folder = Path(os.environ.get("HEADSYNC_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
-        pytest.skip(f"needs real speech: set HEADSYNC_DATA to a folder with AudioMNIST and speechocean762 ({folder} is absent)")
+        pytest.skip(
+            f"needs real speech: set HEADSYNC_DATA to a folder with AudioMNIST and speechocean762 ({folder} is absent)"
+        )
     return folder
 
 

@@ -62,8 +62,9 @@ def mix_down(samples: npt.ArrayLike) -> FloatArray:
         raise AudioError(f"samples of shape {array.shape} are not sound; pass (samples,) or (samples, channels).")
     if array.ndim == 2 and not 1 <= array.shape[1] <= 64:
         raise AudioError(f"samples of shape {array.shape} have {array.shape[1]} channels; pass (samples, channels).")
-    scaled = _scale(array)
-    mono = scaled if scaled.ndim == 1 else scaled.mean(axis=1, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is refused below
+        scaled = _scale(array)
+        mono = scaled if scaled.ndim == 1 else scaled.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         raise AudioError("there are samples that are not numbers (NaN or infinite); check where the sound comes from.")
     return np.ascontiguousarray(mono)

@@ -1,7 +1,7 @@
 """Feature frames to encoder blocks: collects what the next window [centre | right] needs, and encodes it.
 
-The clock of a stream is the block. A window is encoded when its right context is there (or the stream has ended), one at
-a time, with the same shapes for every cutting of the audio.
+The clock of a stream is the block. A window is encoded when its right context is there (or the stream has ended), one
+at a time, with the same shapes for every cutting of the audio.
 
 Shapes: T frames, F features, E width, V classes.
 """

@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import json
 import tomllib
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +105,7 @@ class TrainingConfig:
     seed: int = 1
     threads: int = 1
     epochs: int = 100
+    epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better dev error before stopping; 0: never
     batch_frames: int = 12_000  # feature frames, padding included
     ctc_weight: float = 0.3
@@ -123,7 +123,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
-        _at_least(1, warmup_updates=self.warmup_updates)
+        _at_least(1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass)
         _at_least(0, patience=self.patience, untruncated_updates=self.untruncated_updates)
         _fraction(ctc_weight=self.ctc_weight, label_smoothing=self.label_smoothing)
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
@@ -209,7 +209,7 @@ def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
         return value
     if hint is float and type(value) is int:
         return float(value)
-    assert isinstance(hint, type) and not isinstance(hint, types.GenericAlias)
+    assert isinstance(hint, type)
     if type(value) is not hint:
         raise ConfigError(f"{where}: {name} = {value!r} must be {_SPOKEN[hint]}")
     return value

@@ -114,5 +114,7 @@ class Session:
         if self._resampler is None:
             self._resampler, self._rate = Resampler(rate), rate
         elif rate != self._rate:
-            raise AudioError(f"this stream began at {self._rate} Hz and cannot go on at {rate} Hz; open another session")
+            raise AudioError(
+                f"this stream began at {self._rate} Hz and cannot go on at {rate} Hz; open another session"
+            )
         return self._resampler

@@ -14,9 +14,10 @@ from headsync.blocks import Block
 from headsync.engine import Memory
 from headsync.events import Event, Final, Partial, Word
 from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.beam import Beam, Hypothesis, Search
-from headsync.search.evidence import Evidence
+from headsync.search.evidence import NO_EVIDENCE, Evidence
 from headsync.tokens import Vocabulary
 from headsync.words import timed_words
 
@@ -29,7 +30,7 @@ class Utterance:
     vocabulary: Vocabulary
     beam: Beam
     memory: Memory | None = None  # frames of this utterance, and a few before it
-    evidence: Evidence = Evidence()
+    evidence: Evidence = NO_EVIDENCE
     number: int = 0
     first_frame: int = 0  # of the utterance, counted in the stream
     told: str = ""  # the text of the last event
@@ -62,7 +63,7 @@ class Utterance:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(), memory=None, evidence=Evidence(), told="",
+            self, beam=self.search.start(), memory=None, evidence=NO_EVIDENCE, told="",
             first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:
@@ -108,7 +109,8 @@ class Utterance:
         words = self._words(best)
         assert self.memory is not None
         layers, heads = self.memory.keys_BNHTD.shape[1:3]
-        cost = best.consumed / (layers * heads * best.steps * self.evidence.frames)  # r, eq. (10)
+        sizes = {"layers": layers, "heads": heads, "steps": best.steps, "frames": self.evidence.frames}
+        cost = cost_ratio(best.consumed, **sizes)
         halts = tuple(self.first_frame + t for t in best.halts)
         text, delay = self._text(best), _delay(words, time_seconds)
         return Final(self.number, text, words, delay, time_seconds, halts, cost)

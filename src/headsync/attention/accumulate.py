@@ -1,8 +1,8 @@
 """Accumulation: DACS (section 3) and head-synchronous DACS (section 4).
 
-Halting probabilities are summed over frames from the first one on, and the sum stops the step. The two differ in what is
-summed and in the threshold, and in nothing else: DACS sums each head by itself up to 1, HS-DACS all heads of a layer
-together up to H.
+Halting probabilities are summed over frames from the first one on, and the sum stops the step. The two differ in what
+is summed and in the threshold, and in nothing else: DACS sums each head by itself up to 1, HS-DACS all heads of a
+layer together up to H.
 
 The frame at which the sum passes the threshold is still attended to, with its full weight, and nothing is renormalised.
 The decision where to halt carries no gradient; the weights do.
@@ -38,7 +38,7 @@ class DACS(nn.Module):
         limit_BL = reach(window).unsqueeze(1)
         p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, limit_BL)
         keep = self._keep(total, limit_BL)
-        halted_B = (total[..., -1] > self._limit_of_sum(p)).all(dim=(1, 2))
+        halted_B = (total[..., -1] > self._most).all(dim=(1, 2))
         end = keep.expand(p.shape).sum(-1)
         return Attended((p * keep).squeeze(2), end.squeeze(2), halted_B | decidable(window), state)
 
@@ -53,12 +53,13 @@ class DACS(nn.Module):
     def _keep(self, total: Tensor, limit_BL: Tensor) -> Tensor:
         """True for j <= N_i: before frame j the sum had not yet passed the threshold, eq. (6) and (9)."""
         before = F.pad(total, (1, 0))[..., :-1]
-        return (before <= self._limit_of_sum(total)) & may_look(total.shape[-1], limit_BL).unsqueeze(1)
+        return (before <= self._most) & may_look(total.shape[-1], limit_BL).unsqueeze(1)
 
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT
 
-    def _limit_of_sum(self, p_BHLT: Tensor) -> float:
+    @property
+    def _most(self) -> float:
         return self.threshold
 
 
@@ -72,5 +73,6 @@ class HSDACS(DACS):
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)  # eq. (8)
 
-    def _limit_of_sum(self, p_BHLT: Tensor) -> float:
+    @property
+    def _most(self) -> float:
         return self.threshold * self.heads  # the joint threshold H

@@ -41,7 +41,7 @@ def read_manifest(path: Path) -> list[Utterance]:
     """Every utterance of a manifest, in its order, with the audio paths resolved."""
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold other line ends
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such manifest; prepare the corpus first.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -37,8 +37,10 @@ class TorchEngine:
         try:
             model.load_state_dict(load_file(folder.weights))
         except (SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise ModelError(f"{folder.weights}: damaged or of another model ({reason}); copy or train it again") from None
+            reason = " ".join(str(error).split())[:200]
+            raise ModelError(
+                f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
+            ) from None
         if threshold is not None:
             model.decoder.set_threshold(threshold)
         return cls(model)

@@ -24,7 +24,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(network.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.dropout(torch.relu(self.first(self.norm(x)))))  # type: ignore[no-any-return]
+        return self.second(self.dropout(torch.relu(self.first(self.norm(x)))))
 
 
 def positions(places: Tensor, width: int) -> Tensor:

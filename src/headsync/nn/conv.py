@@ -25,4 +25,4 @@ class ConvFront(nn.Module):
 
     def forward(self, features_BTF: Tensor) -> Tensor:
         x = torch.relu(self.second(torch.relu(self.first(features_BTF.unsqueeze(1)))))
-        return self.out(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out(x.transpose(1, 2).flatten(2))

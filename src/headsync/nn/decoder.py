@@ -6,7 +6,7 @@ Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         future = torch.ones(x_BLE.shape[1], x_BLE.shape[1], dtype=torch.bool, device=x_BLE.device).triu(1)
         weights = F.dropout(scores.masked_fill(future, -torch.inf).softmax(-1), self.dropout, self.training)
-        return self.out((weights @ v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
 
     def step(self, x_BE: Tensor, past_k: Tensor, past_v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BE.unsqueeze(1)).chunk(3, -1))
@@ -104,15 +104,19 @@ class Decoder(nn.Module):
         self.network = network
         self.embedding = nn.Embedding(classes, network.width)
         nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
-        self.layers = nn.ModuleList(DecoderLayer(config, network) for _ in range(config.layers))
+        self.stack = nn.ModuleList(DecoderLayer(config, network) for _ in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
         self.out = nn.Linear(network.width, classes)
         self.dropout = nn.Dropout(network.dropout)
 
+    @property
+    def layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.stack))
+
     def set_threshold(self, threshold: float) -> None:
         """Change where steps halt, on a trained model too (Table 4); infinity halts none."""
         for layer in self.layers:
-            layer.cross.mechanism.threshold = threshold  # type: ignore[union-attr]
+            layer.cross.mechanism.threshold = threshold
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
         """All output steps at once, for training: `tokens` begins with <sos>."""
@@ -127,14 +131,14 @@ class Decoder(nn.Module):
 
     def project(self, frames_BTE: Tensor) -> Memory:
         """Keys and values of new encoder frames, for all layers."""
-        pairs = [layer.cross.project(frames_BTE) for layer in self.layers]  # type: ignore[union-attr, operator]
+        pairs = [layer.cross.project(frames_BTE) for layer in self.layers]
         return Memory(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
 
     def start(self, batch: int) -> DecoderState:
         heads = self.network.heads
-        shape = (batch, len(self.layers), heads, 0, self.network.width // heads)
+        shape = (batch, len(self.stack), heads, 0, self.network.width // heads)
         none = self.norm.weight.new_zeros(shape)
-        states = tuple(layer.cross.mechanism.start(batch) for layer in self.layers)  # type: ignore[union-attr, operator]
+        states = tuple(layer.cross.mechanism.start(batch) for layer in self.layers)
         return DecoderState(none, none, states)
 
     def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: Window) -> Stepped:
@@ -145,7 +149,7 @@ class Decoder(nn.Module):
         for n, layer in enumerate(self.layers):
             own = (state.keys_BNHLD[:, n], state.values_BNHLD[:, n])
             frames = (memory.keys_BNHTD[:, n], memory.values_BNHTD[:, n])
-            x, (k, v), attended = layer.step(x, own, frames, state.mechanisms[n], window)  # type: ignore[operator]
+            x, (k, v), attended = layer.step(x, own, frames, state.mechanisms[n], window)
             keys.append(k)
             values.append(v)
             outcomes.append(attended)

@@ -1,8 +1,8 @@
 """The chunk encoder: self-attention in windows of left | centre | right frames (section 5.1), whole and step by step.
 
-Two modes. *Isolated*: all layers run on each [left | centre | right] window, and its centre is kept. *Reuse*: the window
-is [centre | right], and each layer adds, as further keys and values, the left frames as the window before left them,
-so that a left frame is computed once. In both, right frames are computed again as the centre of the next window.
+Two modes. *Isolated*: all layers run on each [left | centre | right] window, and its centre is kept. *Reuse*: the
+window is [centre | right], and each layer adds, as further keys and values, the left frames as the window before left
+them, so that a left frame is computed once. In both, right frames are computed again as the centre of the next window.
 
 Order in time enters by a learned bias per head and distance, the same in every window, so that a stream has no end.
 
@@ -55,7 +55,7 @@ class WindowAttention(nn.Module):
         scores = scores + self._bias(x_NQE.shape[1], keys_NKE.shape[1], first)
         scores = scores.masked_fill(~exists_NK[:, None, None, :], torch.finfo(scores.dtype).min)
         weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
-        return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))
 
     def _bias(self, queries: int, keys: int, first: int) -> Tensor:
         device = self.distance_bias.device
@@ -78,7 +78,7 @@ class EncoderLayer(nn.Module):
         keys_NKE, exists_NK = keys(layer, h)
         first = keys_NKE.shape[1] - h.shape[1] + (outputs.start or 0)
         x = x_NWE[:, outputs] + self.dropout(self.attention(h[:, outputs], keys_NKE, exists_NK, first))
-        return x + self.dropout(self.feedforward(x))  # type: ignore[no-any-return]
+        return x + self.dropout(self.feedforward(x))
 
 
 class ChunkEncoder(nn.Module):
@@ -144,11 +144,11 @@ class ChunkEncoder(nn.Module):
             start = x_NWE.shape[1] - c - r
             outputs = slice(start, start + c) if last else slice(0, x_NWE.shape[1])
             x_NWE = layer(x_NWE, index, keys, outputs)
-        return self.norm(x_NWE)  # type: ignore[no-any-return]
+        return self.norm(x_NWE)
 
     def _keys_of_all(self, exists_BNW: Tensor) -> Keys:
         """Reuse mode over all windows: the left keys of a window are centre inputs of the windows before."""
-        batch, windows, width = exists_BNW.shape
+        batch, windows, _ = exists_BNW.shape
         c, left = self.config.centre_frames, self.config.left_frames
         place_NL = torch.arange(windows)[:, None] * c - left + torch.arange(left)
         exists_BNL = (place_NL >= 0).to(exists_BNW.device).expand(batch, -1, -1)

@@ -42,3 +42,6 @@ class Evidence(NamedTuple):
         assert not self.spikes or self.spikes[0] >= frames
         moved = tuple(spike - frames for spike in self.spikes)
         return self._replace(spikes=moved, last=max(-1, self.last - frames), frames=self.frames - frames)
+
+
+NO_EVIDENCE = Evidence()

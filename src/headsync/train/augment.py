@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headsync.audio import FloatArray
 from headsync.config import TrainingConfig
-from headsync.features import FloatArray
 
 
 def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:

@@ -35,11 +35,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Either the whole new file or the old one, whatever happens."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise TrainingError(

@@ -8,6 +8,7 @@ Shapes: B rows, T feature frames, F features, L output steps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from headsync.audio import mix_down, read_audio, resample
+from headsync.audio import FloatArray, mix_down, read_audio, resample
 from headsync.config import TrainingConfig
 from headsync.data.manifest import Utterance
 from headsync.errors import DataError
-from headsync.features import FloatArray, Statistics, log_mel, normalise
+from headsync.features import Statistics, log_mel, normalise
 from headsync.framing import embedded_frames
 from headsync.tokens import Vocabulary
 from headsync.train.augment import mask
@@ -53,10 +54,11 @@ def statistics_of(utterances: Sequence[Utterance], most: int = 1000) -> Statisti
 
 def usable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> tuple[list[Utterance], list[Utterance]]:
     """Those that CTC can align, and those too short for their text."""
-    fit, short = [], []
+    fit: list[Utterance] = []
+    short: list[Utterance] = []
     for utterance in utterances:
         tokens = vocabulary.encode(utterance.text)
-        repeats = sum(a == b for a, b in zip(tokens, tokens[1:], strict=False))
+        repeats = sum(a == b for a, b in itertools.pairwise(tokens))
         frames = embedded_frames(round(utterance.seconds * FRAMES_PER_SECOND) - 2)
         (fit if frames >= max(1, len(tokens) + repeats) else short).append(utterance)
     return fit, short

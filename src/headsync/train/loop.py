@@ -102,7 +102,7 @@ def start(config: Config, say: Callable[[str], None]) -> Run:
 def train_epoch(run: Run, report: Report) -> None:
     """The rest of the present epoch, with a checkpoint now and then."""
     settings = run.config.training
-    rows = plan(run.train, settings.batch_frames, settings.seed, run.progress.epoch)
+    rows = epoch_rows(run)
     batches = Batches(run.train, run.vocabulary, run.statistics, rows, (settings, run.progress.epoch))
     report.epoch(run.progress, len(rows))
     saved = time.monotonic()
@@ -117,6 +117,13 @@ def train_epoch(run: Run, report: Report) -> None:
             saved = time.monotonic()
 
 
+def epoch_rows(run: Run) -> list[list[int]]:
+    """The batches of the present epoch, which is a whole pass over the corpus or an even part of one."""
+    settings, parts = run.config.training, run.config.training.epochs_per_pass
+    whole_pass, part = divmod(run.progress.epoch, parts)
+    return plan(run.train, settings.batch_frames, settings.seed, whole_pass)[part::parts]
+
+
 def update(run: Run, batch: Batch) -> Losses:
     """One step of Adam. Dropout is seeded by the update, so that it needs no state."""
     settings, number = run.config.training, run.progress.update + 1
@@ -128,7 +135,7 @@ def update(run: Run, batch: Batch) -> Losses:
         group["lr"] = rate
     losses = joint_loss(run.model(batch.features_BTF, batch.lengths_B, batch.tokens_BL), batch, settings)
     run.adam.zero_grad()
-    losses.joint.backward()  # type: ignore[no-untyped-call]
+    losses.joint.backward()
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_norm)
     _check_finite(norm, number)
     run.adam.step()

@@ -1,11 +1,10 @@
-"""What a run tells while it runs: a progress bar on a terminal, plain lines elsewhere, log.jsonl and TensorBoard files."""
+"""What a run tells while it runs: a progress bar or plain lines, log.jsonl, and TensorBoard files beside it."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -28,8 +27,8 @@ class Report:
     def __init__(self, folder: Path, config: Config, progress: checkpoint.Progress) -> None:
         self.log_path = folder / "log.jsonl"
         cut_back(self.log_path, progress.update)
-        self.log = open(self.log_path, "a", encoding="utf-8")
-        self.board: Any = SummaryWriter(str(folder), purge_step=progress.update + 1)  # type: ignore[no-untyped-call]
+        self.log = self.log_path.open("a", encoding="utf-8")
+        self.board: Any = SummaryWriter(str(folder), purge_step=progress.update + 1)
         self.config, self.console = config, Console()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
@@ -41,7 +40,7 @@ class Report:
         self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.bar.stop()
         self.log.close()
         self.board.close()

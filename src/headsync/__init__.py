@@ -1,0 +1,38 @@
+"""headsync: streaming speech recognition with online attention. Text appears while a person speaks.
+
+    >>> import headsync
+    >>> recognizer = headsync.Recognizer.load()
+    >>> session = recognizer.session()
+    >>> for chunk in microphone:
+    ...     for event in session.push(chunk, sample_rate=16_000):
+    ...         print(event.text)
+    >>> session.finish()
+
+Start reading at `headsync.recognizer`.
+"""
+
+from __future__ import annotations
+
+from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, ModelError, TrainingError
+from headsync.events import Event, Final, Partial, Word
+from headsync.folder import shipped as shipped_models
+from headsync.recognizer import Recognizer, Session
+
+__all__ = [
+    "AudioError",
+    "ConfigError",
+    "DataError",
+    "Event",
+    "Final",
+    "HeadsyncError",
+    "ModelError",
+    "Partial",
+    "Recognizer",
+    "Session",
+    "TrainingError",
+    "Word",
+    "__version__",
+    "shipped_models",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,399 @@
+"""AudioMNIST: strings that are reproducible, speakers that are apart, natural speech that never enters training.
+
+The recordings are made here: a miniature of the public tree, with tones for digits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from headsync.audio import SAMPLE_RATE
+from headsync.data import audiomnist
+from headsync.data.audiomnist import Counts, prepare, split_speakers
+from headsync.data.kaldi import read_kaldi
+from headsync.data.manifest import Utterance, read_manifest
+from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Plan, Studio
+from headsync.errors import DataError
+
+SMALL = Counts(train=14, dev=3, test=4)
+FEW = Counts(train=4, dev=1, test=1)
+FEMALE = ("03", "06", "07")
+
+
+def say(path: Path, hertz: float, seconds: float, rate: int, seed: int) -> None:
+    """A tone with silence around it, in faint noise."""
+    generator = np.random.default_rng(seed)
+    tone = 0.02 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
+    samples = np.pad(tone, rate // 6) + generator.normal(0, 0.0002, len(tone) + 2 * (rate // 6))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, rate, subtype="PCM_16")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight speakers, one of them at 48 kHz and as WAV, as the original is."""
+    root = tmp_path_factory.mktemp("AudioMNIST")
+    for number in range(1, 9):
+        rate, ending = (48_000, "wav") if number == 1 else (16_000, "flac")
+        for digit in range(10):
+            path = root / "data" / f"{number:02d}" / f"{digit}_{number:02d}_0.{ending}"
+            say(path, 200 + 100 * digit, 0.25 + 0.02 * digit, rate, seed=10 * number + digit)
+    sexes = {f"{n:02d}": {"gender": "female" if f"{n:02d}" in FEMALE else "male"} for n in range(1, 9)}
+    (root / "data" / "audioMNIST_meta.txt").write_text(json.dumps(sexes))
+    return root
+
+
+SENTENCES = {
+    "train": [
+        ("t1", "s1", "WE CALL IT BEAR"),
+        ("t2", "s2", "GO TO THE SHOP FOR ME"),
+        ("t3", "s3", "ZERO THREE FIVE"),  # natural
+        ("t4", "s3", "MY DOG IS OLD"),  # clean, but its speaker is heard in a natural string
+        ("t5", "s4", "NO ONE KNOWS"),  # a digit among others
+        ("t6", "s4", "HE WON IT"),  # sounds like one
+        ("t7", "s4", "SEVENTEEN PEOPLE"),  # a word of its own
+    ],
+    "test": [("e1", "s8", "FINE DAY"), ("e2", "s9", "NINE"), ("e3", "s9", "TWO CATS"), ("e4", "s9", "GREEN GRASS")],
+}
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("speech")
+    for part, sentences in SENTENCES.items():
+        (root / part).mkdir()
+        rows = {"text": "", "wav.scp": "", "utt2spk": ""}
+        for seed, (name, speaker, text) in enumerate(sentences):
+            say(root / "WAVE" / f"{name}.wav", 150 + 40 * seed, 1.0, 16_000, seed)
+            rows["text"] += f"{name}\t{text}\n"
+            rows["wav.scp"] += f"{name}\tWAVE/{name}.wav\n"
+            rows["utt2spk"] += f"{name} {speaker}\n"
+        for name, content in rows.items():
+            (root / part / name).write_text(content)
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(source: Path, speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made")
+    prepare(source, out, strings=SMALL, speech=speech)
+    return out
+
+
+@pytest.fixture(scope="module")
+def studio(source: Path, speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Studio:
+    takes, sexes = audiomnist.find_takes(source)
+    spoken = {part: read_kaldi(speech, part) for part in ("train", "test")}
+    others = {part: audiomnist.without_digits(spoken, part) for part in spoken}
+    return Studio(Plan(tmp_path_factory.mktemp("studio"), 1, takes, split_speakers(sexes), others))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def read_all(folder: Path) -> dict[str, list[Utterance]]:
+    return {part: read_manifest(folder / f"{part}.jsonl") for part in PARTS}
+
+
+# --- what is made ---
+
+
+def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
+    for part, utterances in read_all(made).items():
+        wanted = getattr(SMALL, part.split("-")[0])
+        assert len(utterances) == wanted, part
+        for one in utterances:
+            info = soundfile.info(one.audio)
+            assert (info.format, info.subtype, info.samplerate, info.channels) == ("FLAC", "PCM_16", SAMPLE_RATE, 1)
+            assert one.seconds == pytest.approx(info.frames / SAMPLE_RATE, abs=1e-3)
+            assert one.audio.is_relative_to(made / part / "000")
+
+
+def test_texts_are_digit_words_and_tests_always_have_some(made: Path) -> None:
+    for part, utterances in read_all(made).items():
+        for one in utterances:
+            assert set(one.text.split()) <= set(DIGITS)
+            assert len(one.text.split()) <= 10
+            assert one.text or part == "train"
+
+
+def test_phone_and_silence_say_the_same_as_test(made: Path) -> None:
+    parts = read_all(made)
+    texts = [one.text for one in parts["test"]]
+    assert [one.text for one in parts["test-phone"]] == texts
+    assert [one.text for one in parts["test-silence"]] == texts
+    for plain, silence in zip(parts["test"], parts["test-silence"], strict=True):
+        assert silence.seconds == pytest.approx(plain.seconds + 60.0, abs=1e-3)
+        samples, _ = soundfile.read(silence.audio)
+        assert -66 < 10 * np.log10(np.mean(np.square(samples[: 29 * SAMPLE_RATE]))) < -49
+
+
+def test_the_digits_are_heard_in_the_order_of_the_text(made: Path) -> None:
+    """Digit d is a tone of 200 + 100 d hertz: the strongest tones over time must read as the text."""
+    for one in read_manifest(made / "test.jsonl"):
+        samples, _ = soundfile.read(one.audio)
+        frames = np.lib.stride_tricks.sliding_window_view(samples, 1_024)[::256] * np.hanning(1_024)
+        spectra = np.abs(np.fft.rfft(frames, 4_096))
+        loud = spectra.max(axis=1) > 0.3 * spectra.max()
+        hertz = spectra.argmax(axis=1) * SAMPLE_RATE / 4_096
+        heard = [int(value) for value in np.round((hertz[loud] - 200) / 100)]
+        words = [DIGITS[digit] for index, digit in enumerate(heard) if index == 0 or digit != heard[index - 1]]
+        spoken = one.text.split()
+        assert words == [word for index, word in enumerate(spoken) if index == 0 or word != spoken[index - 1]]
+
+
+def test_no_recording_is_longer_than_the_longest(studio: Studio) -> None:
+    for index in range(60):
+        assert len(studio.record("train", index).samples) <= LONGEST_SECONDS * SAMPLE_RATE + 1
+
+
+def test_digits_that_do_not_fit_are_left_out_of_sound_and_text(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {index: studio.record("test", index) for index in range(20)}
+    monkeypatch.setattr("headsync.data.studio.LONGEST_SECONDS", 2.0)
+    shorter = 0
+    for index, made in whole.items():
+        cut = studio.record("test", index)
+        assert made.text.startswith(cut.text)
+        assert cut.text
+        shorter += cut.text != made.text
+    assert shorter > 5
+
+
+def test_train_holds_strings_other_speech_and_nothing_in_the_wanted_shares(studio: Studio) -> None:
+    made = [studio.record("train", index) for index in range(300)]
+    strings = [one for one in made if one.text]
+    other_only = [one for one in made if not one.text and one.speaker.startswith("speech-")]
+    nothing = [one for one in made if not one.speaker]
+    assert 0.77 < len(strings) / len(made) < 0.89
+    assert 0.07 < len(other_only) / len(made) < 0.17
+    assert 0.02 < len(nothing) / len(made) < 0.09
+    among = [one for one in strings if "speech-" in one.speaker]
+    assert 0.09 < len(among) / len(strings) < 0.21
+    lengths = [len(one.text.split()) for one in strings]
+    assert set(lengths) == set(range(1, 11))
+    assert 4.4 < np.mean(lengths) < 5.6
+    assert all(np.isfinite(one.samples).all() for one in made)
+
+
+# --- reproducible ---
+
+
+def test_two_workers_make_the_same_bytes_as_one(source: Path, speech: Path, made: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path, strings=SMALL, speech=speech, workers=2)
+    assert files(tmp_path) == files(made)
+
+
+def test_another_seed_makes_other_strings(source: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path / "one", strings=FEW, seed=1)
+    prepare(source, tmp_path / "two", strings=FEW, seed=2)
+    prepare(source, tmp_path / "again", strings=FEW, seed=1)
+    assert files(tmp_path / "one") == files(tmp_path / "again")
+    name = "train/000/train-000000.flac"
+    assert files(tmp_path / "one")[name] != files(tmp_path / "two")[name]
+
+
+def test_the_data_folder_itself_is_a_source_too(source: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path / "one", strings=FEW)
+    prepare(source / "data", tmp_path / "two", strings=FEW)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_a_second_run_makes_only_what_is_missing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(source, tmp_path, strings=FEW)
+    first = files(tmp_path)
+    (tmp_path / "train/000/train-000002.flac").unlink()
+    (tmp_path / "train/000/train-000003.flac").write_bytes(b"damaged")
+    recorded = []
+    record = Studio.record
+    monkeypatch.setattr(Studio, "record", lambda *job: recorded.append(job[1:]) or record(*job))
+    prepare(source, tmp_path, strings=FEW)
+    assert recorded == [("train", 2), ("train", 3)]
+    assert files(tmp_path) == first
+
+
+def test_more_strings_keep_those_that_are_there(source: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path, strings=FEW)
+    first = files(tmp_path / "train")
+    prepare(source, tmp_path, strings=Counts(train=6, dev=1, test=1))
+    second = files(tmp_path / "train")
+    assert {name: second[name] for name in first} == first
+    assert len(read_manifest(tmp_path / "train.jsonl")) == 6
+
+
+def test_a_folder_made_with_another_seed_is_refused(source: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path, strings=FEW, seed=1)
+    with pytest.raises(DataError, match="another seed or source; name an empty folder"):
+        prepare(source, tmp_path, strings=FEW, seed=2)
+
+
+def test_progress_counts_to_the_end(source: Path, tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    prepare(source, tmp_path, strings=FEW, progress=lambda done, total: heard.append((done, total)))
+    assert heard == [(done, len(heard)) for done in range(1, len(heard) + 1)]
+
+
+# --- speakers apart ---
+
+
+def test_speakers_of_the_parts_are_apart(made: Path) -> None:
+    voices: dict[str, set[str]] = {"train": set(), "dev": set(), "test": set()}
+    for part, utterances in read_all(made).items():
+        for one in utterances:
+            voices[part.split("-")[0]] |= {name for name in one.speaker.split("+") if not name.startswith("speech-")}
+    voices["train"].discard("")
+    assert all(voices.values())
+    assert not voices["train"] & voices["dev"] | voices["train"] & voices["test"] | voices["dev"] & voices["test"]
+
+
+@pytest.mark.parametrize(
+    ("count", "women", "sizes"), [(54, 12, (44, 4, 6)), (60, 12, (49, 4, 7)), (8, 3, (6, 1, 1)), (3, 0, (1, 1, 1))]
+)
+def test_speakers_are_split_with_both_sexes_everywhere_they_suffice(
+    count: int, women: int, sizes: tuple[int, int, int]
+) -> None:
+    sexes = {f"{index:02d}": "female" if index < women else "male" for index in range(count)}
+    parts = split_speakers(sexes)
+    assert tuple(len(parts[part]) for part in ("train", "dev", "test")) == sizes
+    assert sorted(sum(parts.values(), ())) == sorted(sexes)
+    assert split_speakers(dict(reversed(sexes.items()))) == parts
+    if count >= 54:
+        assert all({sexes[name] for name in names} == {"female", "male"} for names in parts.values())
+
+
+def test_speakers_of_unknown_sex_are_split_too(source: Path, tmp_path: Path) -> None:
+    for folder in (source / "data").iterdir():
+        if folder.is_dir():
+            (tmp_path / folder.name).symlink_to(folder)
+    takes, sexes = audiomnist.find_takes(tmp_path)
+    assert set(sexes.values()) == {"unknown"}
+    assert len(split_speakers(sexes)["train"]) == 6
+    assert len(takes) == 8
+
+
+# --- natural speech ---
+
+
+def test_natural_strings_are_listed_as_they_were_recorded(made: Path, speech: Path) -> None:
+    natural = read_manifest(made / "natural.jsonl")
+    assert [(one.id, one.text, one.speaker) for one in natural] == [("t3", "zero three five", "s3"), ("e2", "nine", "s9")]
+    assert natural[0].audio == speech / "WAVE" / "t3.wav"
+
+
+def test_sentences_are_those_of_test_without_a_digit(made: Path) -> None:
+    assert [(one.id, one.text) for one in read_manifest(made / "sentences.jsonl")] == [("e1", ""), ("e4", "")]
+
+
+def test_natural_strings_and_their_speakers_never_enter_training(studio: Studio) -> None:
+    allowed = {one.id for one in studio.plan.others["train"]}
+    assert allowed == {"t1", "t2", "t7"}
+    heard: list[Path] = []
+    studio = Studio(studio.plan)
+    read = studio.other
+    studio.other = lambda path: heard.append(path) or read(path)  # type: ignore
+    for index in range(150):
+        studio.record("train", index)
+    assert {path.stem for path in heard} == allowed
+
+
+def test_tests_never_hear_the_speech_of_training(studio: Studio) -> None:
+    heard: list[Path] = []
+    studio = Studio(studio.plan)
+    read = studio.other
+    studio.other = lambda path: heard.append(path) or read(path)  # type: ignore
+    for index in range(60):
+        studio.record("test-hard", index)
+    assert {path.stem for path in heard} <= {"e1", "e4"}
+    assert heard
+
+
+def test_without_other_speech_there_are_no_lists_of_it(source: Path, tmp_path: Path) -> None:
+    prepare(source, tmp_path, strings=FEW)
+    assert not (tmp_path / "natural.jsonl").exists()
+    assert not (tmp_path / "sentences.jsonl").exists()
+
+
+# --- what may be wrong ---
+
+
+def lose_a_digit(root: Path) -> None:
+    for number in range(3):
+        for digit in range(9 if number == 1 else 10):
+            say(root / f"{number}" / f"{digit}_{number}_0.wav", 300, 0.2, 16_000, 0)
+
+
+def two_speakers(root: Path) -> None:
+    for number in range(2):
+        for digit in range(10):
+            say(root / f"{number}" / f"{digit}_{number}_0.wav", 300, 0.2, 16_000, 0)
+
+
+def spoil_the_meta(root: Path) -> None:
+    two_speakers(root)
+    (root / "audioMNIST_meta.txt").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda root: None, "no AudioMNIST recordings"),
+        (lambda root: root.rmdir(), "no AudioMNIST recordings"),
+        (lambda root: (root / "data").mkdir(), "no AudioMNIST recordings"),
+        (lose_a_digit, "no recording of the digit 9"),
+        (two_speakers, "at least 3"),
+        (spoil_the_meta, "list of speakers cannot be read"),
+    ],
+)
+def test_a_wrong_source_is_told_in_one_sentence(tmp_path: Path, spoil: Callable[[Path], None], reason: str) -> None:
+    root = tmp_path / "source"
+    root.mkdir()
+    spoil(root)
+    with pytest.raises(DataError, match=reason) as caught:
+        prepare(root, tmp_path / "out", strings=FEW)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("lost", ["test/text", "train/wav.scp", "train/utt2spk"])
+def test_a_missing_list_of_other_speech_is_told(source: Path, speech: Path, tmp_path: Path, lost: str) -> None:
+    for path in speech.rglob("*"):
+        if path.is_file() and path != speech / lost:
+            target = tmp_path / "speech" / path.relative_to(speech)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(path)
+    with pytest.raises(DataError, match="no such list"):
+        prepare(source, tmp_path / "out", strings=FEW, speech=tmp_path / "speech")
+
+
+def test_lists_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/text").write_text("a HELLO\n")
+    (tmp_path / "train/wav.scp").write_text("a a.wav\n")
+    (tmp_path / "train/utt2spk").write_text("b s1\n")
+    with pytest.raises(DataError, match="a is in text but not in wav.scp and utt2spk"):
+        read_kaldi(tmp_path, "train")
+    (tmp_path / "train/utt2spk").write_text("a s1\n")
+    with pytest.raises(DataError, match=r"a\.wav is not there"):
+        read_kaldi(tmp_path, "train")
+
+
+# --- the real corpora, where they are ---
+
+
+def test_the_real_corpora_keep_their_promises(shared_data: Path) -> None:
+    takes, sexes = audiomnist.find_takes(shared_data / "AudioMNIST")
+    parts = split_speakers(sexes)
+    assert [len(parts[part]) for part in ("train", "dev", "test")] == [44, 4, 6]
+    spoken = {part: read_kaldi(shared_data / "speechocean762", part) for part in ("train", "test")}
+    natural = audiomnist.natural_strings(spoken)
+    assert len(natural) == 77
+    training = audiomnist.without_digits(spoken, "train")
+    assert len(training) > 1_500
+    assert not {one.speaker for one in natural} & {one.speaker for one in training}
+    assert sum(len(recordings) for by_digit in takes.values() for recordings in by_digit) == 10_800

@@ -1,0 +1,127 @@
+"""Vocabularies: text to ids and back, and which ids spell which word."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headsync.errors import DataError, ModelError
+from headsync.tokens import Kind, Vocabulary
+
+DIGITS = Vocabulary("words", ("one", "three", "two"))
+LETTERS = Vocabulary.build("characters", ["two one", "three"])
+
+texts = st.lists(st.text("abcdéß中", min_size=1, max_size=4), max_size=6).map(" ".join)
+
+
+def test_ids_are_blank_then_tokens_then_the_end() -> None:
+    assert (DIGITS.blank, DIGITS.end, DIGITS.size) == (0, 4, 5)
+    assert DIGITS.encode("two one") == [3, 1]
+
+
+def test_the_same_texts_in_any_order_build_the_same_ids() -> None:
+    assert Vocabulary.build("words", ["two one", "three"]) == Vocabulary.build("words", ["three", "one two one"])
+    assert LETTERS.tokens == ("<space>", "e", "h", "n", "o", "r", "t", "w")
+
+
+@given(texts=st.lists(texts, min_size=1), kind=st.sampled_from(["characters", "words"]))
+def test_decoding_undoes_encoding(texts: list[str], kind: Kind) -> None:
+    if not any(texts):
+        return
+    vocabulary = Vocabulary.build(kind, texts)
+    for text in texts:
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+def test_runs_of_white_space_are_one_space() -> None:
+    assert LETTERS.encode("  two \t one\n") == LETTERS.encode("two one")
+
+
+def test_blanks_and_ends_are_not_text() -> None:
+    assert DIGITS.decode([4, 0, 3, 0, 1, 4]) == "two one"
+    assert LETTERS.decode([LETTERS.end, *LETTERS.encode("two"), LETTERS.blank]) == "two"
+
+
+def test_an_unknown_word_is_named_with_what_is_known() -> None:
+    with pytest.raises(DataError, match="'nine' in 'two nine' is not in the vocabulary; known are: one, three, two"):
+        DIGITS.encode("two nine")
+    with pytest.raises(DataError, match="the character 'x'"):
+        LETTERS.encode("one x")
+
+
+def test_characters_are_grouped_into_words_with_their_positions() -> None:
+    ids = LETTERS.encode("two one")
+    assert LETTERS.words(ids) == [("two", 0, 3), ("one", 4, 7)]
+    assert LETTERS.words(ids[:5]) == [("two", 0, 3), ("o", 4, 5)]
+    assert LETTERS.words(ids[:4]) == [("two", 0, 3)]
+
+
+def test_leading_and_double_spaces_make_no_empty_word() -> None:
+    space = LETTERS.encode("o o")[1]
+    one = LETTERS.encode("one")
+    assert LETTERS.words([space, *one, space, space, *one, space]) == [("one", 1, 4), ("one", 6, 9)]
+
+
+def test_every_word_token_is_a_word() -> None:
+    assert DIGITS.words([4, 3, 1]) == [("two", 1, 2), ("one", 2, 3)]
+    assert DIGITS.words([]) == []
+
+
+def test_an_id_outside_the_vocabulary_is_our_own_mistake() -> None:
+    for wrong in (-1, DIGITS.size):
+        with pytest.raises(AssertionError):
+            DIGITS.decode([wrong])
+
+
+def test_a_vocabulary_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        DIGITS.kind = "characters"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("vocabulary", [DIGITS, LETTERS, Vocabulary("characters", ("ß", "中"))])
+def test_a_saved_vocabulary_comes_back(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    path = tmp_path / "vocabulary.json"
+    vocabulary.save(path)
+    assert Vocabulary.load(path) == vocabulary
+    assert set(json.loads(path.read_text(encoding="utf-8"))) == {"kind", "tokens"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"kind": "words"}',
+        '{"kind": "words", "tokens": "abc"}',
+        '{"kind": "syllables", "tokens": ["a"]}',
+        '{"tokens": ["a"]}',
+        '{"kind": "words", "tokens": []}',
+        '{"kind": "words", "tokens": ["a", "a"]}',
+        '{"kind": "words", "tokens": ["a b"]}',
+        '{"kind": "words", "tokens": ["a", 1]}',
+        '{"kind": "characters", "tokens": ["ab"]}',
+        '{"kind": "characters", "tokens": [" "]}',
+    ],
+)
+def test_a_damaged_vocabulary_is_told(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "vocabulary.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=r"vocabulary\.json"):
+        Vocabulary.load(path)
+
+
+def test_a_missing_vocabulary_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="fetch the model again"):
+        Vocabulary.load(tmp_path / "vocabulary.json")
+
+
+def test_texts_without_a_word_build_no_vocabulary() -> None:
+    with pytest.raises(DataError, match="at least one token"):
+        Vocabulary.build("words", ["", "  "])
