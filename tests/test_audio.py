@@ -76,6 +76,8 @@ def half(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
+OPUS = wav_bytes(noise(64_000), form="OGG", subtype="OPUS")
+
 BAD_FILES = {
     "empty": (b"", "is empty"),
     "text": (b"seven three one\n" * 100, "cannot be read as sound"),
@@ -86,7 +88,9 @@ BAD_FILES = {
     "truncated flac": (half(wav_bytes(noise(16_000), form="FLAC")), "truncated"),
     "truncated aiff": (half(wav_bytes(noise(16_000), form="AIFF")), "truncated"),
     "truncated w64": (half(wav_bytes(noise(16_000), form="W64")), "truncated"),
-    "truncated opus": (half(wav_bytes(noise(64_000), form="OGG", subtype="OPUS")), "truncated"),
+    "truncated opus": (half(OPUS), "truncated"),
+    "opus without its last page": (OPUS[: OPUS.rfind(b"OggS")], "truncated"),
+    "opus without its last bytes": (OPUS[:-10], "truncated"),
     "truncated vorbis": (half(wav_bytes(noise(64_000), form="OGG", subtype="VORBIS")), "truncated"),
     "truncated mp3": (half(wav_bytes(noise(64_000), form="MP3", subtype="MPEG_LAYER_III")), "truncated"),
     "not a number": (wav_bytes(np.array([0.1, np.nan, 0.2], np.float32), subtype="FLOAT"), "not numbers"),

@@ -35,7 +35,7 @@ class NetworkConfig:
         _at_least(1, width=self.width, heads=self.heads, feedforward=self.feedforward, kernels=self.kernels)
         _fraction(dropout=self.dropout, attention_dropout=self.attention_dropout)
         if self.width % (2 * self.heads):
-            raise ConfigError(f"network.width = {self.width} must be a multiple of twice network.heads = {self.heads}")
+            raise ConfigError(f"width = {self.width} must be a multiple of twice heads = {self.heads}")
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,9 @@ class DataConfig:
     tokens: Literal["characters", "words"] = "characters"
     workers: int = 1  # processes that prepare batches
 
+    def __post_init__(self) -> None:
+        _at_least(0, workers=self.workers)
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -106,7 +109,7 @@ class TrainingConfig:
     threads: int = 1
     epochs: int = 100
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
-    patience: int = 0  # epochs without a better dev error before stopping; 0: never
+    patience: int = 0  # epochs without a better dev loss before stopping; 0: never
     batch_frames: int = 12_000  # feature frames, padding included
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
@@ -124,7 +127,10 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
         _at_least(1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass)
-        _at_least(0, patience=self.patience, untruncated_updates=self.untruncated_updates)
+        _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
+        _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
+        _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
+        _at_least(0, checkpoint_seconds=self.checkpoint_seconds)
         _fraction(ctc_weight=self.ctc_weight, label_smoothing=self.label_smoothing)
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
 
@@ -167,7 +173,7 @@ def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T
     try:
         return cls(**values)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {prefix}{error}") from None
 
 
 def dump(config: Any) -> str:
@@ -231,12 +237,12 @@ def nearest_name(kind: str, name: str, known: typing.Iterable[str]) -> ConfigErr
 def _toml(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)  # repr keeps inf, nan and exponents in a form that TOML reads
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON may hold it as it is, TOML not
 
 
-def _at_least(least: int, **values: int) -> None:
+def _at_least(least: int, **values: float) -> None:
     for name, value in values.items():
-        if value < least:
+        if not value >= least:
             raise ConfigError(f"{name} = {value} must be at least {least}")
 
 

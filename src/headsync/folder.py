@@ -11,12 +11,15 @@ Models that come with the package are folders of `headsync/models/`, found by th
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors.numpy import save
+
 from headsync.config import Config, build, dump
-from headsync.errors import ConfigError, ModelError
+from headsync.errors import ConfigError, ModelError, TrainingError
 from headsync.features import Statistics
 from headsync.tokens import Vocabulary
 
@@ -47,7 +50,7 @@ class ModelFolder:
 
 def shipped() -> dict[str, Path]:
     """The models that come with the package, by name."""
-    return {path.name: path for path in sorted(SHIPPED.iterdir()) if (path / CONFIG).is_file()}
+    return {path.parent.name: path.parent for path in sorted(SHIPPED.glob(f"*/{CONFIG}"))}
 
 
 def find(name_or_folder: str | Path | None = None) -> Path:
@@ -70,7 +73,7 @@ def load_folder(path: Path) -> ModelFolder:
     try:
         tree = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
         config = build(Config, tree, str(path / CONFIG))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
         raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
     vocabulary = Vocabulary.load(path / VOCABULARY)
     return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS))
@@ -79,6 +82,28 @@ def load_folder(path: Path) -> ModelFolder:
 def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
     """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
     path.mkdir(parents=True, exist_ok=True)
-    (path / CONFIG).write_text(dump(config), encoding="utf-8")
+    write_atomically(path / CONFIG, dump(config).encode())
     vocabulary.save(path / VOCABULARY)
-    statistics.save(path / STATISTICS)
+    save_statistics(path / STATISTICS, statistics)
+
+
+def save_statistics(path: Path, statistics: Statistics) -> None:
+    """As `Statistics.save`, but no kill and no full disk leaves half a file."""
+    write_atomically(path, save(statistics._asdict()))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Either the whole new file or the old one, whatever happens."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise TrainingError(
+            f"{path}: cannot be written ({error.strerror}); what was there before is intact, "
+            "make room and start the same command again"
+        ) from None

@@ -38,7 +38,7 @@ class DACS(nn.Module):
         limit_BL = reach(window).unsqueeze(1)
         p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, limit_BL)
         keep = self._keep(total, limit_BL)
-        halted_B = (total[..., -1] > self._most).all(dim=(1, 2))
+        halted_B = (total > self._most).any(-1).all(dim=(1, 2))
         end = keep.expand(p.shape).sum(-1)
         return Attended((p * keep).squeeze(2), end.squeeze(2), halted_B | decidable(window), state)
 

@@ -66,7 +66,7 @@ def trim(samples: FloatArray) -> tuple[int, int]:
     threshold = max(float(np.percentile(levels, 10)) + 6.0, float(levels.max()) - 35.0)
     loud = levels > min(threshold, float(levels.max()) - 10.0)
     # A click is one loud frame among quiet ones; speech lasts.
-    lasting = loud & (np.convolve(loud, np.ones(5), mode="same") >= 3)
+    lasting = loud & (np.convolve(np.pad(loud, 2), np.ones(5), mode="valid") >= 3)
     where = np.flatnonzero(lasting if lasting.any() else loud)
     if len(where) == 0:
         return 0, len(samples)
@@ -251,7 +251,7 @@ def _hum(length: int, generator: np.random.Generator) -> FloatArray:
     period = sum(a * np.sin(h * turn + p) for h, a, p in zip(range(1, 9), amplitudes, phases, strict=True))
     places = (np.arange(length) * (mains / SAMPLE_RATE * 4096)).astype(np.int64) % 4096
     hiss = np.float32(0.02) * generator.standard_normal(length, dtype=np.float32)
-    return np.asarray(period, dtype=np.float32)[places] + hiss
+    return np.asarray(np.asarray(period, dtype=np.float32)[places] + hiss)
 
 
 def _babble(length: int, voices: Sequence[FloatArray], generator: np.random.Generator) -> FloatArray:

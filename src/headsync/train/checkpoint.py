@@ -6,7 +6,6 @@ A checkpoint is one file, so that no moment of a crash can leave parts that do n
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from headsync.errors import TrainingError
+from headsync.folder import write_atomically
 
 
 @dataclass
@@ -31,23 +31,6 @@ class Progress:
     fingerprint: str = ""  # of what must not change when a run goes on
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Either the whole new file or the old one, whatever happens."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise TrainingError(
-            f"{path}: cannot be written ({error.strerror}); what was there before is intact, "
-            "make room and start the same command again"
-        ) from None
-
-
 def save_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, progress: Progress) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
@@ -56,21 +39,31 @@ def save_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, progre
     write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
 
 
-def load_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam) -> Progress:
-    """Put model and optimiser back to where they were."""
+def load_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, fingerprint: str) -> Progress:
+    """Put model and optimiser back to where they were, in a run of the same fingerprint."""
     try:
-        tensors = load_file(path)
         with safe_open(path, "pt") as file:
             progress = Progress(**json.loads(file.metadata()["progress"]))
-        model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
-        for name, parameter in model.named_parameters():
-            adam.state[parameter] = {key: tensors[f"adam.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        if progress.fingerprint != fingerprint:
+            raise TrainingError(
+                f"{path.parent}: holds a run with other settings; "
+                "give this one another training.folder, or delete that one"
+            )
+        progress.best = [(loss, epoch) for loss, epoch in progress.best]
+        _restore(load_file(path), model, adam)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
         raise TrainingError(
-            f"{path}: this checkpoint does not fit or is damaged ({error}); delete it to start the run anew"
+            f"{path}: this checkpoint does not fit or is damaged ({reason}); delete it to start the run anew"
         ) from None
-    progress.best = [(loss, epoch) for loss, epoch in progress.best]
     return progress
+
+
+def _restore(tensors: Mapping[str, Tensor], model: nn.Module, adam: torch.optim.Adam) -> None:
+    model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+    for name, parameter in model.named_parameters():
+        if f"adam.step.{name}" in tensors:  # a parameter without a gradient has no state
+            adam.state[parameter] = {key: tensors[f"adam.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from headsync.audio import FloatArray, mix_down, read_audio, resample
 from headsync.config import TrainingConfig
 from headsync.data.manifest import Utterance
-from headsync.errors import DataError
+from headsync.errors import DataError, HeadsyncError
 from headsync.features import Statistics, log_mel, normalise
 from headsync.framing import embedded_frames
 from headsync.tokens import Vocabulary
@@ -129,10 +129,26 @@ def collate(features: Sequence[FloatArray], tokens: Sequence[Sequence[int]], end
 def load(batches: Batches, first: int, workers: int) -> Iterator[Batch]:
     """Batches from number `first` on, prepared ahead by worker processes."""
     loader = DataLoader(
-        batches, batch_size=None, sampler=range(first, len(batches)), num_workers=workers,
+        _Told(batches), batch_size=None, sampler=range(first, len(batches)), num_workers=workers,
         prefetch_factor=4 if workers else None,
     )  # fmt: skip
-    yield from loader
+    for made in loader:
+        if isinstance(made, HeadsyncError):
+            raise made
+        yield made
+
+
+class _Told(Dataset[Batch | HeadsyncError]):
+    """Errors as values: raised in a worker process, they would come back as a traceback inside a message."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __getitem__(self, number: int) -> Batch | HeadsyncError:
+        try:
+            return self.batches[number]
+        except HeadsyncError as error:
+            return error
 
 
 def check_not_empty(utterances: Sequence[Utterance], name: str) -> None:

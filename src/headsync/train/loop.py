@@ -21,10 +21,17 @@ from headsync.config import Config, dump, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
 from headsync.features import NUM_MEL, Statistics
-from headsync.folder import STATISTICS, WEIGHTS, save_folder
+from headsync.folder import CARD, STATISTICS, WEIGHTS, save_folder, save_statistics, write_atomically
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary
-from headsync.train.checkpoint import Progress, average, load_checkpoint, save_checkpoint, save_weights
+from headsync.train.card import card
+from headsync.train.checkpoint import (
+    Progress,
+    average,
+    load_checkpoint,
+    save_checkpoint,
+    save_weights,
+)
 from headsync.train.data import Batch, Batches, check_not_empty, load, plan, statistics_of, usable
 from headsync.train.evaluate import DevResult, evaluate_dev
 from headsync.train.losses import Losses, joint_loss
@@ -45,6 +52,7 @@ class Run:
     model: Model
     adam: torch.optim.Adam
     progress: Progress
+    settled: bool = True  # False while weights, counters and log may tell of different updates
 
     @property
     def checkpoint(self) -> Path:
@@ -62,40 +70,41 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
     """Train by a recipe, from the start or from where it was left; returns the model folder."""
     config = load_config(recipe, overrides)
     torch.set_num_threads(config.training.threads)
-    run = start(config, say)
+    try:
+        run = start(config, say)
+    except ConfigError as error:
+        raise ConfigError(f"{recipe}: {error}") from None
     with Report(run.folder, config, run.progress) as report:
         try:
             while run.progress.epoch < config.training.epochs and not out_of_patience(run):
                 train_epoch(run, report)
                 finish_epoch(run, report)
         except KeyboardInterrupt:
-            save_checkpoint(run.checkpoint, run.model, run.adam, run.progress)
-            say(f"stopped after update {run.progress.update}; the same command goes on from there")
+            if run.settled:
+                keep(run, report)
+            say("stopped; the same command goes on from the last checkpoint")
             raise
     return run.model_folder
 
 
 def start(config: Config, say: Callable[[str], None]) -> Run:
     """Read the data, build the network, and take up the last checkpoint if there is one."""
-    folder = Path(config.training.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     train_set, dev_set = (_manifest(config, name) for name in ("train", "dev"))
     vocabulary = Vocabulary.build(config.data.tokens, [u.text for u in train_set])
-    train_set, short = usable(train_set, vocabulary)
-    check_not_empty(train_set, config.data.train)
-    if short:
-        say(f"{len(short)} utterances are too short for their text and are left out: {_some(short)}")
-    statistics = _statistics(folder / STATISTICS, train_set, say)
+    train_set = _usable(train_set, vocabulary, config.data.train, say)
+    dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     torch.manual_seed(config.training.seed)
     model = Model(config, NUM_MEL, vocabulary.size)
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+    folder = Path(config.training.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    statistics = _statistics(folder / STATISTICS, train_set, say)
     progress = Progress(fingerprint=_fingerprint(config, vocabulary))
     run = Run(config, folder, train_set, dev_set, vocabulary, statistics, model, adam, progress)
     if run.checkpoint.exists():
         _resume(run, say)
     save_folder(run.model_folder, config, vocabulary, statistics)
-    parameters = sum(p.numel() for p in model.parameters())
-    say(f"{parameters / 1e6:.2f} M parameters, {len(train_set)} utterances, {vocabulary.size} classes, in {folder}")
+    _introduce(run, say)
     return run
 
 
@@ -111,10 +120,16 @@ def train_epoch(run: Run, report: Report) -> None:
         losses = update(run, batch)
         run.progress.batch += 1
         report.update(run.progress, losses, int(batch.lengths_B.sum()))
+        run.settled = True
         if time.monotonic() - saved > settings.checkpoint_seconds:
-            save_checkpoint(run.checkpoint, run.model, run.adam, run.progress)
-            report.flush()
+            keep(run, report)
             saved = time.monotonic()
+
+
+def keep(run: Run, report: Report) -> None:
+    """Write a checkpoint, the log before it: lines too many are cut back when a run goes on, missing ones stay away."""
+    report.flush()
+    save_checkpoint(run.checkpoint, run.model, run.adam, run.progress)
 
 
 def epoch_rows(run: Run) -> list[list[int]]:
@@ -128,8 +143,7 @@ def update(run: Run, batch: Batch) -> Losses:
     """One step of Adam. Dropout is seeded by the update, so that it needs no state."""
     settings, number = run.config.training, run.progress.update + 1
     torch.manual_seed(settings.seed * 1_000_003 + number)
-    truncated = number > settings.untruncated_updates
-    run.model.decoder.set_threshold(run.config.decoder.threshold if truncated else math.inf)
+    run.model.decoder.set_threshold(threshold_of(run.config, number))
     rate = noam(number, run.config.network.width, settings.noam_factor, settings.warmup_updates)
     for group in run.adam.param_groups:
         group["lr"] = rate
@@ -138,35 +152,57 @@ def update(run: Run, batch: Batch) -> Losses:
     losses.joint.backward()
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_norm)
     _check_finite(norm, number)
+    run.settled = False
     run.adam.step()
     run.progress.update = number
     return losses
 
 
+def threshold_of(config: Config, number: int) -> float:
+    """The halting threshold of an update: none in the first phase, in which every step sees all frames."""
+    return config.decoder.threshold if number > config.training.untruncated_updates else math.inf
+
+
 def finish_epoch(run: Run, report: Report) -> None:
     """Measure on dev, keep the weights if they are among the best, write the averaged model."""
-    progress, settings = run.progress, run.config.training
-    result = evaluate_dev(run.model, _dev_batches(run), settings)
+    progress, before = run.progress, run.progress.best
+    run.model.decoder.set_threshold(threshold_of(run.config, progress.update))
+    result = evaluate_dev(run.model, _dev_batches(run), run.config.training)
+    run.settled = False
+    rivals = [] if _halting_began(run) else before
     progress.epoch, progress.batch = progress.epoch + 1, 0
-    progress.best = sorted([*progress.best, (result.loss, progress.epoch)])
-    dropped, progress.best = progress.best[settings.average :], progress.best[: settings.average]
+    progress.best = sorted([*rivals, (result.loss, progress.epoch)])[: run.config.training.average]
     save_weights(run.epoch_weights(progress.epoch), run.model.state_dict())
-    write_model(run)
-    save_checkpoint(run.checkpoint, run.model, run.adam, progress)
-    for _, epoch in dropped:
-        run.epoch_weights(epoch).unlink(missing_ok=True)
+    write_model(run, result)
     report.dev(progress, result)
+    keep(run, report)
+    run.settled = True
+    for _, epoch in {*before, (result.loss, progress.epoch)} - set(progress.best):
+        run.epoch_weights(epoch).unlink(missing_ok=True)
 
 
-def write_model(run: Run) -> None:
+def write_model(run: Run, result: DevResult) -> None:
     """The mean of the best epochs so far, as a model folder that can be used at once."""
-    weights = average([run.epoch_weights(epoch) for _, epoch in run.progress.best])
+    parameters = sum(p.numel() for p in run.model.parameters())
+    progress = run.progress
+    text = card(run.config, run.vocabulary, parameters, len(run.train), progress.update, progress.epoch, result)
+    write_atomically(run.model_folder / CARD, text.encode())
+    weights = average([run.epoch_weights(epoch) for _, epoch in progress.best])
     save_weights(run.model_folder / WEIGHTS, weights)
 
 
 def out_of_patience(run: Run) -> bool:
-    patience, progress = run.config.training.patience, run.progress
-    return bool(patience and progress.best and progress.epoch - progress.best[0][1] >= patience)
+    """Never in the first phase, for its weights are not yet what the model needs."""
+    settings, progress = run.config.training, run.progress
+    if not settings.patience or progress.update <= settings.untruncated_updates:
+        return False
+    return bool(progress.best) and progress.epoch - progress.best[0][1] >= settings.patience
+
+
+def _halting_began(run: Run) -> bool:
+    """Whether this epoch was the first to train with halting: losses without it are of another, easier task."""
+    progress, phase = run.progress, run.config.training.untruncated_updates
+    return progress.update - progress.batch <= phase < progress.update
 
 
 def _dev_batches(run: Run) -> Batches:
@@ -183,21 +219,38 @@ def _manifest(config: Config, name: str) -> list[Utterance]:
     return utterances
 
 
+def _usable(
+    utterances: list[Utterance], vocabulary: Vocabulary, name: str, say: Callable[[str], None]
+) -> list[Utterance]:
+    fit, short = usable(utterances, vocabulary)
+    check_not_empty(fit, name)
+    if short:
+        say(f"{name}: {len(short)} utterances are too short for their text and are left out: {_some(short)}")
+    return fit
+
+
 def _statistics(path: Path, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
     if not path.exists():
         say("measuring mean and variance of the features")
-        statistics_of(utterances).save(path)
+        save_statistics(path, statistics_of(utterances))
     return Statistics.load(path)
 
 
 def _resume(run: Run, say: Callable[[str], None]) -> None:
-    expected = run.progress.fingerprint
-    run.progress = load_checkpoint(run.checkpoint, run.model, run.adam)
-    if run.progress.fingerprint != expected:
-        raise TrainingError(
-            f"{run.folder}: holds a run with other settings; give this one another training.folder, or delete that one"
-        )
+    run.progress = load_checkpoint(run.checkpoint, run.model, run.adam, run.progress.fingerprint)
     say(f"going on after update {run.progress.update}, epoch {run.progress.epoch + 1}")
+
+
+def _introduce(run: Run, say: Callable[[str], None]) -> None:
+    parameters, settings = sum(p.numel() for p in run.model.parameters()), run.config.training
+    sizes = f"{parameters / 1e6:.2f} M parameters, {len(run.train)} utterances, {run.vocabulary.size} classes"
+    say(f"{sizes}, in {run.folder}")
+    updates = len(epoch_rows(run)) * settings.epochs
+    if updates <= settings.untruncated_updates:
+        say(
+            f"all of the about {updates} updates fall into the first phase, in which no step is halted; "
+            "raise training.epochs or lower training.untruncated_updates"
+        )
 
 
 def _fingerprint(config: Config, vocabulary: Vocabulary) -> str:

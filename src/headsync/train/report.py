@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from torch.utils.tensorboard import SummaryWriter
 
 from headsync.config import Config
+from headsync.errors import TrainingError
+from headsync.folder import write_atomically
 from headsync.train import checkpoint
 from headsync.train.data import FRAMES_PER_SECOND
 from headsync.train.evaluate import DevResult
@@ -26,7 +30,7 @@ class Report:
 
     def __init__(self, folder: Path, config: Config, progress: checkpoint.Progress) -> None:
         self.log_path = folder / "log.jsonl"
-        cut_back(self.log_path, progress.update)
+        cut_back(self.log_path, progress)
         self.log = self.log_path.open("a", encoding="utf-8")
         self.board: Any = SummaryWriter(str(folder), purge_step=progress.update + 1)
         self.config, self.console = config, Console()
@@ -42,8 +46,9 @@ class Report:
 
     def __exit__(self, *reason: object) -> None:
         self.bar.stop()
-        self.log.close()
-        self.board.close()
+        with contextlib.suppress(OSError):  # all that matters was flushed, or the reason for leaving has told of it
+            self.log.close()
+            self.board.close()
 
     def epoch(self, progress: checkpoint.Progress, batches: int) -> None:
         """A new epoch begins, or the rest of one."""
@@ -60,8 +65,7 @@ class Report:
         }  # fmt: skip
         for name, value in values.items():
             self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
-            self.board.add_scalar(f"train/{name}", value, progress.update)
-        self.log.write(json.dumps({"update": progress.update, **values}) + "\n")
+        self._write("train", values, {"update": progress.update, **values})
         self.frames += frames
         text = self._text(progress)
         assert self.task is not None
@@ -72,10 +76,8 @@ class Report:
 
     def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
         """An epoch was measured."""
-        for name, value in result._asdict().items():
-            self.board.add_scalar(f"dev/{name}", value, progress.update)
-        self.log.write(json.dumps({"update": progress.update, "epoch": progress.epoch, "dev": result._asdict()}) + "\n")
-        self.flush()
+        values = result._asdict()
+        self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
         best = " (best)" if progress.best[0][1] == progress.epoch else ""
         self.console.print(
             f"epoch {progress.epoch}  update {progress.update}  dev loss {result.loss:.3f}{best}  "
@@ -84,8 +86,15 @@ class Report:
         )  # fmt: skip
 
     def flush(self) -> None:
-        self.log.flush()
-        self.board.flush()
+        with _telling(self.log_path):
+            self.log.flush()
+            self.board.flush()
+
+    def _write(self, part: str, values: dict[str, float], entry: dict[str, Any]) -> None:
+        with _telling(self.log_path):
+            self.log.write(json.dumps(entry) + "\n")
+            for name, value in values.items():
+                self.board.add_scalar(f"{part}/{name}", value, entry["update"])
 
     def _text(self, progress: checkpoint.Progress) -> str:
         m, speed = self.means, self.frames / FRAMES_PER_SECOND / (time.monotonic() - self.since)
@@ -95,15 +104,26 @@ class Report:
         )
 
 
-def cut_back(log: Path, update: int) -> None:
+@contextlib.contextmanager
+def _telling(log: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"{log}: cannot be written ({error.strerror}); make room and start the same command again"
+        ) from None
+
+
+def cut_back(log: Path, progress: checkpoint.Progress) -> None:
     """Drop what was logged after the last checkpoint; it will be done again."""
     if not log.exists():
         return
     kept = []
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
-            if json.loads(line)["update"] <= update:
+            entry = json.loads(line)
+            if entry["update"] <= progress.update and entry.get("epoch", 0) <= progress.epoch:
                 kept.append(line + "\n")
-        except (ValueError, KeyError):  # the line that a kill cut in two
+        except ValueError:  # the line that a kill cut in two
             continue
-    checkpoint.write_atomically(log, "".join(kept).encode())
+    write_atomically(log, "".join(kept).encode())

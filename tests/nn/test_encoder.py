@@ -1,0 +1,201 @@
+"""The chunk encoder: all windows at once, one at a time, and as a literal loop, in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headsync.config import EncoderConfig, NetworkConfig
+from headsync.framing import embedded_frames, needed_features
+from headsync.nn.encoder import ChunkEncoder, EncoderState
+from headsync.streaming import take_rows
+from random_weights import scrambled
+from reference.encoder import encode
+
+FEATURES = 11
+NETWORK = NetworkConfig(width=8, heads=2, feedforward=6, kernels=4)
+SIZES = [(3, 3, 3), (5, 2, 1), (1, 4, 0), (0, 3, 2), (0, 1, 0), (4, 1, 6), (7, 3, 2)]  # left, centre, right
+
+modes = pytest.mark.parametrize("mode", ["isolated", "reuse"])
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
+
+
+def build(size: tuple[int, int, int], mode: str, layers: int = 3, seed: int = 0) -> ChunkEncoder:
+    left, centre, right = size
+    config = EncoderConfig(layers, left, centre, right, mode)  # type: ignore[arg-type]
+    return scrambled(ChunkEncoder(config, NETWORK, FEATURES), seed)
+
+
+def draw(rows: int, frames: int, seed: int = 0) -> Tensor:
+    """Features of random sound, of as many encoder frames and a few features more."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, needed_features(frames) + 2, FEATURES, generator=source, dtype=torch.float64)
+
+
+def whole(encoder: ChunkEncoder, features: Tensor) -> Tensor:
+    frames, _ = encoder.whole(features, torch.full((len(features),), features.shape[1]))
+    return frames
+
+
+def windows(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> Iterator[tuple[Tensor, int]]:
+    """The windows [centre | right] of a stream, filled up with `padding` at its end, and how much of each there is."""
+    embedded = encoder.front(features)
+    c, r = encoder.config.centre_frames, encoder.config.right_frames
+    for start in range(0, embedded.shape[1], c):
+        window = torch.full((len(features), c + r, embedded.shape[2]), padding, dtype=torch.float64)
+        there = embedded[:, start : start + c + r]
+        window[:, : there.shape[1]] = there
+        yield window, there.shape[1]
+
+
+def stream(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> Tensor:
+    """The drained steps."""
+    state, centres = encoder.start(len(features)), []
+    for window, length in windows(encoder, features, padding):
+        frames, state = encoder.step(window, torch.full((len(features),), length), state)
+        centres.append(frames[:, : min(length, encoder.config.centre_frames)])
+    return torch.cat(centres, 1)
+
+
+def close(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+@modes
+@each_size
+def test_whole_is_the_literal_loop(mode: str, size: tuple[int, int, int]) -> None:
+    encoder, features = build(size, mode), draw(1, 8)
+    weights = {name: weight.numpy() for name, weight in encoder.state_dict().items()}
+    loop = encode(features[0].numpy(), weights, encoder.config)
+    np.testing.assert_allclose(whole(encoder, features)[0].detach(), loop, rtol=0, atol=1e-9)
+
+
+@modes
+@each_size
+@settings(max_examples=6, deadline=None)
+@given(st.integers(1, 17), st.integers(1, 3), st.integers(0, 1000))
+def test_drained_steps_are_the_whole(mode: str, size: tuple[int, int, int], frames: int, layers: int, seed: int) -> None:
+    encoder, features = build(size, mode, layers, seed), draw(2, frames, seed)
+    close(stream(encoder, features), whole(encoder, features))
+
+
+@modes
+def test_the_paper_s_window_of_sixteen_frames_each(mode: str) -> None:
+    encoder, features = build((16, 16, 16), mode, 2), draw(1, 53)
+    close(stream(encoder, features), whole(encoder, features))
+
+
+@modes
+@each_size
+def test_padding_is_inert_in_whole(mode: str, size: tuple[int, int, int]) -> None:
+    encoder, features = build(size, mode), draw(3, 11)
+    lengths = torch.tensor([needed_features(11), needed_features(6) + 1, needed_features(1)])
+    padding = torch.arange(features.shape[1]) >= lengths[:, None]
+    frames, counts = encoder.whole(features.masked_fill(padding[:, :, None], torch.nan), lengths)
+    assert counts.tolist() == [11, 6, 1]
+    for row, count in enumerate(counts.tolist()):
+        alone = whole(encoder, features[row : row + 1, : lengths[row]])
+        close(frames[row, :count], alone[0])
+    assert torch.isfinite(frames).all()
+
+
+@modes
+@each_size
+def test_padding_is_inert_in_step(mode: str, size: tuple[int, int, int]) -> None:
+    encoder, features = build(size, mode), draw(1, 10)
+    close(stream(encoder, features, padding=torch.nan), stream(encoder, features, padding=0.0))
+
+
+@modes
+def test_gradients_of_a_nan_padded_batch_are_finite_and_those_of_the_rows(mode: str) -> None:
+    encoder, lengths = build((4, 3, 2), mode), [needed_features(9), needed_features(4), needed_features(1)]
+    features = draw(3, 9)
+    padding = torch.arange(features.shape[1]) >= torch.tensor(lengths)[:, None]
+    parameters = list(encoder.parameters())
+    frames, counts = encoder.whole(features.masked_fill(padding[:, :, None], torch.nan), torch.tensor(lengths))
+    total = sum((frames[row, :count] ** 3).sum() for row, count in enumerate(counts.tolist()))
+    batched = torch.autograd.grad(total, parameters)
+    total = sum((whole(encoder, features[row : row + 1, :length]) ** 3).sum() for row, length in enumerate(lengths))
+    alone = torch.autograd.grad(total, parameters)
+    for one, other in zip(batched, alone, strict=True):
+        assert torch.isfinite(one).all()
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@modes
+def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
+    """Streams at different places of their speech share a batch: a row is the stream alone."""
+    encoder, features = build((5, 2, 1), mode), draw(3, 10)
+    lone, states = [], []
+    for row, steps in enumerate((0, 1, 3)):  # the three streams have heard so many windows
+        state = encoder.start(1)
+        pieces = list(windows(encoder, features[row : row + 1]))
+        for window, length in pieces[:steps]:
+            _, state = encoder.step(window, torch.tensor([length]), state)
+        states.append(state)
+        lone.append((pieces[steps], encoder.step(pieces[steps][0], torch.tensor([pieces[steps][1]]), state)))
+    order = [2, 0, 1, 1]
+    gathered = take_rows(EncoderState(*(torch.cat(parts) for parts in zip(*states, strict=True))), order)
+    window = torch.cat([lone[row][0][0] for row in order])
+    frames, after = encoder.step(window, torch.tensor([lone[row][0][1] for row in order]), gathered)
+    for place, row in enumerate(order):
+        close(frames[place], lone[row][1][0][0])
+        close(after.left_BNLE[place], lone[row][1][1].left_BNLE[0])
+
+
+@modes
+def test_a_step_leaves_its_state_as_it_was(mode: str) -> None:
+    encoder, features = build((5, 2, 1), mode), draw(1, 6)
+    window, length = next(windows(encoder, features))
+    before = encoder.start(1)
+    first = encoder.step(window, torch.tensor([length]), before)
+    second = encoder.step(window, torch.tensor([length]), before)
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(before.left_BNLE, encoder.start(1).left_BNLE)
+
+
+@modes
+def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
+    """What the latency rests on: sound after a window's right context changes nothing in its centre."""
+    encoder, features = build((3, 2, 1), mode), draw(1, 12)
+    before = whole(encoder, features)
+    for place in range(2, needed_features(12), 3):
+        changed = features.clone()
+        changed[:, place:] += 1.0
+        after, heard = whole(encoder, changed), embedded_frames(place)
+        windows_end = [min(12, 2 * (n // 2) + 3) for n in range(12)]
+        same = sum(end <= heard for end in windows_end)
+        close(after[:, :same], before[:, :same])
+        assert not torch.equal(after[:, same : same + 2], before[:, same : same + 2])
+
+
+@modes
+def test_the_left_context_is_used_and_no_more(mode: str) -> None:
+    """One layer: the frames of a window depend on `left` frames before it and on none further away."""
+    encoder = build((3, 2, 1), mode, layers=1)
+    embedded = torch.randn(1, 12, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def last_window(x: Tensor) -> Tensor:
+        state = encoder.start(1)
+        for start in range(0, 10, 2):
+            frames, state = encoder.step(x[:, start : start + 3], torch.tensor([3]), state)
+        return frames  # of frames 8 and 9
+
+    before = last_window(embedded)
+    for place in range(11):
+        changed = embedded.clone()
+        changed[:, place] *= -1.0
+        assert torch.allclose(last_window(changed), before, rtol=0, atol=1e-12) == (place < 5)
+
+
+def test_reuse_differs_from_isolated_windows() -> None:
+    isolated, reuse = build((3, 2, 1), "isolated"), build((3, 2, 1), "reuse")
+    features = draw(1, 9)
+    close(whole(isolated, features)[:, :2], whole(reuse, features)[:, :2])  # in the first window there is no left side
+    assert not torch.allclose(whole(isolated, features), whole(reuse, features))

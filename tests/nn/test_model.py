@@ -1,0 +1,75 @@
+"""The whole network: the paper's three sizes are built and trained, and rows do not disturb one another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
+from headsync.features import NUM_MEL
+from headsync.framing import needed_features
+from headsync.nn.model import Model
+from random_weights import scrambled
+
+PAPER = {  # task: width, heads, feed-forward, classes (section 5.1)
+    "wsj": (256, 4, 2048, 52),
+    "aishell1": (256, 4, 2048, 4231),
+    "librispeech": (512, 8, 2048, 5000),
+}
+
+
+@pytest.mark.parametrize("task", PAPER)
+def test_the_paper_s_sizes_build_and_take_a_training_step(task: str) -> None:
+    """float32, as in training: nothing is compared but before and after."""
+    width, heads, feedforward, classes = PAPER[task]
+    torch.manual_seed(0)
+    config = Config(NetworkConfig(width, heads, feedforward), EncoderConfig(), DecoderConfig())
+    assert (config.encoder.layers, config.decoder.layers, config.network.kernels) == (6, 12, 256)
+    model = Model(config, NUM_MEL, classes).train()
+    features, tokens = torch.randn(1, needed_features(6), NUM_MEL), torch.tensor([[classes - 1, 3, 1]])
+    targets = torch.tensor([3, 1, classes - 1])
+    output = model(features, torch.tensor([features.shape[1]]), tokens)
+    assert output.ctc_BTV.shape == (1, 6, classes)
+    assert output.decoder_BLV.shape == (1, 3, classes)
+    assert len(output.alignments) == 12
+    log_p = output.ctc_BTV.log_softmax(-1).transpose(0, 1)
+    ctc = F.ctc_loss(log_p, targets[None, :2], output.frames_B, torch.tensor([2]))
+    (0.3 * ctc + 0.7 * F.cross_entropy(output.decoder_BLV[0], targets)).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} learns nothing"
+        assert torch.isfinite(parameter.grad).all(), name
+    before = model.ctc.weight.detach().clone()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert not torch.equal(model.ctc.weight, before)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "reuse"])
+def test_nan_padding_is_inert_from_features_to_scores_and_gradients(mode: str) -> None:
+    config = Config(
+        NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
+        EncoderConfig(2, 3, 2, 1, mode),  # type: ignore[arg-type]
+        DecoderConfig(2, energy_bias=-1.0),
+    )
+    model = scrambled(Model(config, 7, 5))
+    source = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([needed_features(9), needed_features(4), needed_features(1)])
+    features = torch.randn(3, int(lengths.max()), 7, generator=source, dtype=torch.float64)
+    tokens = torch.randint(0, 5, (3, 4), generator=source)
+    padding = torch.arange(features.shape[1]) >= lengths[:, None]
+    parameters = list(model.parameters())
+
+    def loss(features: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        output = model(features, lengths, tokens)
+        exists = torch.arange(output.ctc_BTV.shape[1]) < output.frames_B[:, None]
+        return (output.ctc_BTV[exists] ** 3).sum() + (output.decoder_BLV**3).sum()
+
+    together = loss(features.masked_fill(padding[:, :, None], torch.nan), lengths, tokens)
+    alone = sum(
+        loss(features[row : row + 1, :length], lengths[row : row + 1], tokens[row : row + 1])
+        for row, length in enumerate(lengths.tolist())
+    )
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
+    for one, other in zip(torch.autograd.grad(together, parameters), torch.autograd.grad(alone, parameters), strict=True):
+        assert torch.isfinite(one).all()
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

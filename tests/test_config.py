@@ -1,0 +1,171 @@
+"""Settings: what a mistake in a recipe is told as, and that nothing is lost on the way to a file and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headsync.config import Config, DataConfig, TrainingConfig, dump, load_config
+from headsync.errors import ConfigError
+
+
+def load(folder: Path, text: str, *overrides: str) -> Config:
+    path = folder / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_config(path, overrides)
+
+
+def complaint(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text, *overrides)
+    message = str(caught.value)
+    assert message.startswith(str(folder / "recipe.toml")) or overrides
+    assert "\n" not in message
+    return message.removeprefix(f"{folder / 'recipe.toml'}: ")
+
+
+def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == Config()
+
+
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    config = Config()
+    assert (config.network.width, config.network.heads, config.network.feedforward) == (256, 4, 2048)
+    assert (config.encoder.layers, config.decoder.layers) == (6, 12)
+    assert (config.training.ctc_weight, config.training.noam_factor, config.training.warmup_updates) == (0.3, 10, 25_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[training]\nsede = 2", 'training.sede is not a setting; did you mean "seed"?'),
+        ("[trainings]\nseed = 2", 'trainings is not a setting; did you mean "training"?'),
+        ("[decoder]\ntreshold = 2.0", 'decoder.treshold is not a setting; did you mean "threshold"?'),
+        ("[encoder]\nzzz = 2", "encoder.zzz is not a setting; known here: centre_frames, layers, left_frames"),
+    ],
+)
+def test_an_unknown_key_suggests_the_nearest(tmp_path: Path, text: str, expected: str) -> None:
+    assert complaint(tmp_path, text).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[network]\nwidth = "wide"', "network.width = 'wide' must be a whole number"),
+        ("[network]\nwidth = 48.0", "network.width = 48.0 must be a whole number"),
+        ("[network]\nwidth = true", "network.width = True must be a whole number"),
+        ("[network]\ndropout = false", "network.dropout = False must be a number"),
+        ("[network]\ndropout = [0.1]", "network.dropout = [0.1] must be a number"),
+        ("[data]\ntrain = 3", "data.train = 3 must be a text in quotes"),
+        ("network = 3", "network must be a table of settings, not 3"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    assert complaint(tmp_path, text) == expected
+
+
+def test_a_whole_number_will_do_for_a_number(tmp_path: Path) -> None:
+    threshold = load(tmp_path, "[decoder]\nthreshold = 2").decoder.threshold
+    assert threshold == 2.0
+    assert isinstance(threshold, float)
+
+
+@pytest.mark.parametrize("value", ['"Isolated"', "3", "[]"])
+def test_a_choice_lists_what_it_can_be(tmp_path: Path, value: str) -> None:
+    message = complaint(tmp_path, f"[encoder]\nmode = {value}")
+    assert message.startswith("encoder.mode = ")
+    assert message.endswith('is not known; it can be "isolated", "reuse"')
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "network.width = 0", "network.heads = 0", "network.feedforward = -1", "network.kernels = 0",
+        "network.dropout = 1.0", "network.attention_dropout = -0.1", "network.dropout = nan",
+        "encoder.layers = 0", "encoder.centre_frames = 0", "encoder.left_frames = -1", "encoder.right_frames = -1",
+        "decoder.layers = 0", "decoder.threshold = 0.0", "decoder.threshold = nan",
+        "decoding.beam = 0", "decoding.lookahead_frames = 0", "decoding.evidence = 1.5",
+        "data.workers = -1",
+        "training.seed = -1", "training.threads = 0", "training.epochs = 0", "training.epochs_per_pass = 0",
+        "training.patience = -1", "training.batch_frames = 0", "training.ctc_weight = 1.0",
+        "training.label_smoothing = 1.0", "training.noam_factor = 0.0", "training.warmup_updates = 0",
+        "training.clip_norm = -5.0", "training.untruncated_updates = -1", "training.average = 0",
+        "training.checkpoint_seconds = -1.0", "training.checkpoint_seconds = nan",
+        "training.frequency_masks = -1", "training.frequency_mask_bins = -1",
+        "training.time_masks = -1", "training.time_mask_frames = -1",
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_named_with_its_table(tmp_path: Path, setting: str) -> None:
+    assert complaint(tmp_path, setting).startswith(f"{setting} must be ")
+
+
+@pytest.mark.parametrize(("width", "heads"), [(50, 4), (48, 5), (12, 4)])
+def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path, width: int, heads: int) -> None:
+    message = complaint(tmp_path, f"[network]\nwidth = {width}\nheads = {heads}")
+    assert message == f"network.width = {width} must be a multiple of twice heads = {heads}"
+
+
+def test_the_longest_utterance_is_longer_than_the_silence_that_ends_one(tmp_path: Path) -> None:
+    message = complaint(tmp_path, "[decoding]\ntrailing_frames = 30\nlongest_frames = 20")
+    assert message == "decoding.longest_frames = 20 must be at least 30"
+
+
+def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "[training]\nseed = 1",
+        "training.seed=7", "decoder.threshold=inf", "data.train=some/where.jsonl", 'data.dev="a b=c.jsonl"',
+        "encoder.mode = isolated", "training.batch_frames=12_000", "training.folder=",
+    )  # fmt: skip
+    assert (config.training.seed, config.decoder.threshold) == (7, math.inf)
+    assert (config.data.train, config.data.dev) == ("some/where.jsonl", "a b=c.jsonl")
+    assert (config.encoder.mode, config.training.batch_frames, config.training.folder) == ("isolated", 12_000, "")
+
+
+@pytest.mark.parametrize("override", ["seed=2", "training.seed", "a.b.c=1", "", "=", "training.seed 2"])
+def test_an_override_that_is_none_is_told_how_to_write_one(tmp_path: Path, override: str) -> None:
+    assert complaint(tmp_path, "", override) == (
+        f'"{override}" is not an override; write table.key=value, for example training.seed=2'
+    )
+
+
+def test_mistakes_in_overrides_are_told_as_those_in_a_recipe(tmp_path: Path) -> None:
+    assert complaint(tmp_path, "", "training.sede=2").endswith('did you mean "seed"?')
+    assert complaint(tmp_path, "", "training.seed=two") == "training.seed = 'two' must be a whole number"
+    assert complaint(tmp_path, "network = 1", "network.width=2") == '"network.width=2": network is not a table of settings'
+
+
+def test_a_recipe_that_is_not_there_or_not_toml_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such recipe"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+    assert complaint(tmp_path, "[network\nwidth = 3").startswith("not a TOML file: ")
+    (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a TOML file"):
+        load_config(tmp_path / "recipe.toml")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # a surrogate alone is no text that UTF-8 can hold
+POSITIVE = st.floats(min_value=0.0, exclude_min=True, allow_nan=False)
+
+
+@settings(deadline=None, max_examples=50)
+@given(train=TEXTS, folder=TEXTS, factor=POSITIVE, threshold=POSITIVE, bias=st.floats(allow_nan=False))
+def test_a_config_comes_back_from_its_file_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, train: str, folder: str, factor: float, threshold: float, bias: float
+) -> None:
+    config = replace(
+        Config(),
+        data=DataConfig(train=train, tokens="words"),
+        decoder=replace(Config().decoder, threshold=threshold, energy_bias=bias),
+        training=TrainingConfig(folder=folder, noam_factor=factor),
+    )
+    path = tmp_path_factory.getbasetemp() / "round-trip.toml"
+    path.write_bytes(dump(config).encode())
+    assert load_config(path) == config
