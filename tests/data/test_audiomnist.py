@@ -310,15 +310,16 @@ def test_natural_strings_and_their_speakers_never_enter_training(studio: Studio)
     assert {path.stem for path in heard} == allowed
 
 
-def test_tests_never_hear_the_speech_of_training(studio: Studio) -> None:
+@pytest.mark.parametrize(("part", "allowed"), [("test-hard", {"e1", "e4"}), ("dev-hard", {"t1", "t2", "t7"})])
+def test_test_speech_is_heard_in_test_alone(studio: Studio, part: str, allowed: set[str]) -> None:
     heard: list[Path] = []
     studio = Studio(studio.plan)
     read = studio.other
     studio.other = lambda path: heard.append(path) or read(path)  # type: ignore
     for index in range(30):
-        studio.record("test-hard", index)
-    assert {path.stem for path in heard} <= {"e1", "e4"}
+        studio.record(part, index)
     assert heard
+    assert {path.stem for path in heard} <= allowed
 
 
 def test_without_other_speech_there_are_no_lists_of_it(source: Path, tmp_path: Path) -> None:

@@ -1,0 +1,299 @@
+"""The documentation is held to the code: its commands and code run, its links resolve, its tables agree."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import typer
+from typer.testing import CliRunner
+
+import headsync
+from headsync import config, events, folder
+from headsync.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "headsync"
+README = ROOT / "README.md"
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "recipes/*.md", "src/headsync/models/*/README.md")
+    for page in ROOT.glob(pattern)
+)
+MOST_README_LINES = 150
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+# taking pages apart
+
+
+def fences(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def inline_code(page: Path) -> list[str]:
+    return [" ".join(code.split()) for code in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose(page))]
+
+
+def section(page: Path, heading: str) -> str:
+    """What stands under a heading, up to the next one of its kind."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f'{page.name} has no heading "{heading}"'
+    return found[1]
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of tables whose first cell is a name in code: that name, and the second cell."""
+    return dict(re.findall(r"^\| `([^`]+)` \| ([^|]*?) \|", text, re.MULTILINE))
+
+
+def commands_of(script: str) -> Iterator[list[str]]:
+    """Every call of headsync in a script, without what it is piped to and where its output goes."""
+    for line in script.splitlines():
+        for call in re.split(r"\s[|>]\s", line.removeprefix("$ ")):
+            words = shlex.split(call, comments=True)
+            if words[:1] == ["headsync"]:
+                yield words[1:]
+
+
+def indented(page: Path) -> str:
+    """Code blocks that are set apart by four spaces."""
+    return "\n".join(re.findall(r"^    (\S.*)$", prose(page), re.MULTILINE))
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets where Markdown is shown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)}
+
+
+# pages
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= MOST_README_LINES
+
+
+@pages
+def test_links_resolve(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), f"{link} leaves the project"
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+@pages
+def test_files_that_are_named_exist(page: Path) -> None:
+    for name in inline_code(page):
+        if re.fullmatch(r"[\w/.-]+\.py|(?:src|tests|docs|benchmarks|recipes)/[\w/.-]*", name):
+            assert any((place / name).exists() for place in (ROOT, PACKAGE, page.parent)), f"there is no {name}"
+
+
+@pages
+def test_make_targets_exist(page: Path) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"^make ([\w-]+)", "\n".join(fences(page, "sh") + inline_code(page)), re.MULTILINE)
+    assert set(named) <= set(targets)
+
+
+@pages
+def test_no_placeholder_is_left(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert not [number for number, line in enumerate(lines, 1) if "TODO" in line]
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    elsewhere = re.compile(
+        r"(?<![\w.:/}])/(?:work|home|root|tmp|mnt|Users)\b|\b(?:issue|session|ticket)\s+#?\d+|(?<![\w&])#\d+\b",
+        re.IGNORECASE,
+    )
+    places = [*PAGES, *PACKAGE.rglob("*.py"), *ROOT.glob("recipes/*"), *ROOT.glob("benchmarks/*.py"), ROOT / "Makefile"]
+    for place in places:
+        assert not elsewhere.findall(place.read_text(encoding="utf-8")), place
+
+
+# commands
+
+
+def parse(words: list[str], *, complete: bool) -> None:
+    """Let the command line read a command without running it; raises what it would complain about."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("headsync", [], resilient_parsing=True)
+    rest = [word for word in words if word != "--help"]
+    while rest and hasattr(command, "commands"):
+        _, command, rest = command.resolve_command(context, rest)
+    try:
+        if not hasattr(command, "commands"):
+            command.make_context(command.name, rest, parent=context)
+    except Exception as error:
+        if complete or type(error).__name__ != "MissingParameter":
+            raise AssertionError(f"headsync {shlex.join(words)}: {error}") from error
+
+
+@pages
+def test_every_command_is_understood(page: Path) -> None:
+    for script in [*fences(page, "sh"), *fences(page, "console"), indented(page)]:
+        for words in commands_of(script):
+            parse(words, complete="--help" not in words)
+    for words in commands_of("\n".join(inline_code(page))):
+        parse(words, complete=False)
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    for wrong in (["transscribe", "a.wav"], ["transcribe", "a.wav", "--modle", "m"], ["evaluate", "m"]):
+        with pytest.raises(Exception, match=r"No such|Missing"):
+            parse(wrong, complete=True)
+
+
+def all_commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    for key, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from all_commands(command, f"{name} {key}")
+        else:
+            yield f"{name} {key}", command
+
+
+@pytest.mark.parametrize(("name", "command"), list(all_commands(typer.main.get_command(app), "headsync")))
+def test_the_reference_has_every_option_and_default(name: str, command: Any) -> None:
+    documented = {key: value for key, value in rows(section(REFERENCE / "command-line.md", name)).items() if "--" in key}
+    options = {parameter.opts[0]: parameter.default for parameter in command.params if parameter.opts[0][:2] == "--"}
+    options.pop("--help", None)
+    assert documented.keys() == options.keys()
+    for option, default in options.items():
+        if default not in (None, False):
+            assert documented[option].strip("`") == str(getattr(default, "value", default))
+
+
+# tables
+
+
+@pytest.mark.parametrize("table", dataclasses.fields(config.Config), ids=lambda table: table.name)
+def test_the_reference_has_every_setting_and_default(table: dataclasses.Field[Any]) -> None:
+    documented = rows(section(REFERENCE / "recipe.md", f"[{table.name}]"))
+    defaults = dataclasses.asdict(getattr(config.Config(), table.name))
+    assert {key: tomllib.loads(f"value = {text}")["value"] for key, text in documented.items()} == defaults
+
+
+@pytest.mark.parametrize("event", [events.Word, events.Partial, events.Final])
+def test_the_reference_has_every_field_of_events(event: type) -> None:
+    page = REFERENCE / "events.md"
+    documented = rows(section(page, event.__name__)).keys()
+    inherited = rows(section(page, "Partial")).keys() if event is events.Final else set()
+    assert documented | inherited == {field.name for field in dataclasses.fields(event)}
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = set(re.findall(r"\w+", " ".join(inline_code(REFERENCE / "events.md"))))
+    assert set(headsync.__all__) <= named
+
+
+def test_the_reference_has_every_file_of_a_model() -> None:
+    files = {folder.WEIGHTS, folder.CONFIG, folder.VOCABULARY, folder.STATISTICS, folder.CARD}
+    assert rows((REFERENCE / "model-folder.md").read_text(encoding="utf-8")).keys() == files
+
+
+def test_every_decision_is_listed() -> None:
+    listed = re.findall(r"decisions/(\d{4}[\w-]+\.md)\)", section(ROOT / "docs/explanation/architecture.md", "Decisions"))
+    assert listed == sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+
+
+# code
+
+
+def run(words: list[str]) -> str:
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which the README's training commands have been run, on a part of the corpus and for one epoch."""
+    place, before = tmp_path_factory.mktemp("workshop"), Path.cwd()
+    shutil.copytree(ROOT / "recipes", place / "recipes")
+    os.chdir(place)
+    try:
+        (script,) = (script for script in fences(README, "sh") if "headsync prepare toy" in script)
+        for words in commands_of(script):
+            shorter = ["training.epochs=1", "training.untruncated_updates=1"] if words[0] == "train" else []
+            run(words + shorter)
+            for manifest in place.glob("runs/data/toy/*.jsonl"):
+                lines = manifest.read_text(encoding="utf-8").splitlines(keepends=True)
+                manifest.write_text("".join(lines[:16]), encoding="utf-8")
+        yield place
+    finally:
+        os.chdir(before)
+
+
+def test_the_readme_trains_a_model(workshop: Path) -> None:
+    assert folder.load_folder(workshop / "runs" / "toy" / "model").vocabulary.tokens == ("ba", "di", "gu", "ke", "mo", "su")
+
+
+@pages
+def test_python_code_runs(page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page one after the other, the default model being the one that was just trained."""
+    blocks = fences(page, "python")
+    if not blocks:
+        pytest.skip("no Python on this page")
+    monkeypatch.setattr(folder, "SHIPPED", workshop / "runs" / "toy")
+    monkeypatch.setattr(folder, "DEFAULT", "model")
+    samples, rate = soundfile.read(workshop / "runs/data/toy/test/test-00000.flac", dtype="float32")
+    soundfile.write(workshop / "talk.wav", samples, rate)
+    (workshop / "notes.txt").write_text("not sound", encoding="utf-8")
+    names: dict[str, Any] = {"chunks": np.array_split(samples, 20), "__name__": "docs"}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.fixture
+def recording() -> Path:
+    """A bundled recording, where a model is shipped that understands it."""
+    if folder.DEFAULT not in folder.shipped():
+        pytest.skip(f"the model {folder.DEFAULT} is not in this checkout")
+    return sorted((PACKAGE / "demo").glob("*.flac"))[0]
+
+
+def test_the_six_lines_recognise_a_bundled_recording(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from headsync.audio import mix_down, read_audio, resample
+
+    (six_lines,) = fences(README, "python")
+    samples = resample(mix_down(read_audio(recording)[0]), read_audio(recording)[1])
+    assert len(six_lines.splitlines()) == 6
+    exec(compile(six_lines, str(README), "exec"), {"chunks": np.array_split(samples, 30)})
+    said = " ".join(recording.with_suffix(".txt").read_text(encoding="utf-8").split())
+    assert said in capsys.readouterr().out
+
+
+def test_the_commands_of_the_readme_run(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(recording, tmp_path / "talk.wav")  # what a file holds is told by its content
+    (script,) = (script for script in fences(README, "sh") if "headsync models" in script)
+    for words in commands_of(script):
+        if words != ["listen"]:  # there may be no microphone
+            assert run(words)
