@@ -74,5 +74,3 @@ def spoken(script: IntArray, end: int) -> tuple[np.ndarray, Memory]:
     log_ctc[np.arange(len(script)), script] = -0.01
     keys = script.astype(np.float32)[None, None, None, :, None]
     return log_ctc, Memory(keys, np.zeros_like(keys))
-
-

@@ -37,7 +37,11 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     config = Config()
     assert (config.network.width, config.network.heads, config.network.feedforward) == (256, 4, 2048)
     assert (config.encoder.layers, config.decoder.layers) == (6, 12)
-    assert (config.training.ctc_weight, config.training.noam_factor, config.training.warmup_updates) == (0.3, 10, 25_000)
+    assert (config.training.ctc_weight, config.training.noam_factor, config.training.warmup_updates) == (
+        0.3,
+        10,
+        25_000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,9 @@ def test_an_override_that_is_none_is_told_how_to_write_one(tmp_path: Path, overr
 def test_mistakes_in_overrides_are_told_as_those_in_a_recipe(tmp_path: Path) -> None:
     assert complaint(tmp_path, "", "training.sede=2").endswith('did you mean "seed"?')
     assert complaint(tmp_path, "", "training.seed=two") == "training.seed = 'two' must be a whole number"
-    assert complaint(tmp_path, "network = 1", "network.width=2") == '"network.width=2": network is not a table of settings'
+    assert (
+        complaint(tmp_path, "network = 1", "network.width=2") == '"network.width=2": network is not a table of settings'
+    )
 
 
 def test_a_recipe_that_is_not_there_or_not_toml_is_told(tmp_path: Path) -> None:

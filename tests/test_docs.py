@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import shlex
@@ -69,10 +70,12 @@ def rows(text: str) -> dict[str, str]:
 def commands_of(script: str) -> Iterator[list[str]]:
     """Every call of headsync in a script, without what it is piped to and where its output goes."""
     for line in script.splitlines():
-        for call in re.split(r"\s[|>]\s", line.removeprefix("$ ")):
-            words = shlex.split(call, comments=True)
-            if words[:1] == ["headsync"]:
-                yield words[1:]
+        reader = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|><;&")
+        reader.whitespace_split = True
+        for ends, words in itertools.groupby(reader, lambda word: set(word) <= set("|><;&")):
+            called, *rest = words
+            if called == "headsync" and not ends:
+                yield rest
 
 
 def indented(page: Path) -> str:
@@ -147,12 +150,14 @@ def parse(words: list[str], *, complete: bool) -> None:
     context = command.make_context("headsync", [], resilient_parsing=True)
     rest = [word for word in words if word != "--help"]
     while rest and hasattr(command, "commands"):
-        _, command, rest = command.resolve_command(context, rest)
+        name, *rest = rest
+        assert name in command.commands, f"headsync {shlex.join(words)}: No such command"
+        command = command.commands[name]
     try:
         if not hasattr(command, "commands"):
             command.make_context(command.name, rest, parent=context)
     except Exception as error:
-        if complete or type(error).__name__ != "MissingParameter":
+        if complete or type(error).__name__ not in ("MissingParameter", "BadOptionUsage"):
             raise AssertionError(f"headsync {shlex.join(words)}: {error}") from error
 
 
@@ -167,7 +172,7 @@ def test_every_command_is_understood(page: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     for wrong in (["transscribe", "a.wav"], ["transcribe", "a.wav", "--modle", "m"], ["evaluate", "m"]):
-        with pytest.raises(Exception, match=r"No such|Missing"):
+        with pytest.raises(AssertionError, match=r"No such|Missing"):
             parse(wrong, complete=True)
 
 
@@ -181,7 +186,8 @@ def all_commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("name", "command"), list(all_commands(typer.main.get_command(app), "headsync")))
 def test_the_reference_has_every_option_and_default(name: str, command: Any) -> None:
-    documented = {key: value for key, value in rows(section(REFERENCE / "command-line.md", name)).items() if "--" in key}
+    table = rows(section(REFERENCE / "command-line.md", name))
+    documented = {key: default for key, default in table.items() if key.startswith("--")}
     options = {parameter.opts[0]: parameter.default for parameter in command.params if parameter.opts[0][:2] == "--"}
     options.pop("--help", None)
     assert documented.keys() == options.keys()
@@ -219,7 +225,8 @@ def test_the_reference_has_every_file_of_a_model() -> None:
 
 
 def test_every_decision_is_listed() -> None:
-    listed = re.findall(r"decisions/(\d{4}[\w-]+\.md)\)", section(ROOT / "docs/explanation/architecture.md", "Decisions"))
+    text = section(ROOT / "docs" / "explanation" / "architecture.md", "Decisions")
+    listed = re.findall(r"decisions/(\d{4}[\w-]+\.md)\)", text)
     assert listed == sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
 
 
@@ -252,22 +259,20 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_readme_trains_a_model(workshop: Path) -> None:
-    assert folder.load_folder(workshop / "runs" / "toy" / "model").vocabulary.tokens == ("ba", "di", "gu", "ke", "mo", "su")
+    model = folder.load_folder(workshop / "runs" / "toy" / "model")
+    assert model.vocabulary.decode([1, 2, 3, 4, 5, 6]) == "ba di gu ke mo su"
 
 
-@pages
+@pytest.mark.parametrize("page", [page for page in PAGES if fences(page, "python")], ids=lambda page: page.stem)
 def test_python_code_runs(page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page one after the other, the default model being the one that was just trained."""
-    blocks = fences(page, "python")
-    if not blocks:
-        pytest.skip("no Python on this page")
     monkeypatch.setattr(folder, "SHIPPED", workshop / "runs" / "toy")
     monkeypatch.setattr(folder, "DEFAULT", "model")
     samples, rate = soundfile.read(workshop / "runs/data/toy/test/test-00000.flac", dtype="float32")
     soundfile.write(workshop / "talk.wav", samples, rate)
     (workshop / "notes.txt").write_text("not sound", encoding="utf-8")
     names: dict[str, Any] = {"chunks": np.array_split(samples, 20), "__name__": "docs"}
-    for block in blocks:
+    for block in fences(page, "python"):
         exec(compile(block, str(page), "exec"), names)
 
 

@@ -63,7 +63,9 @@ def test_a_folder_comes_back_as_it_was_saved(model: Path) -> None:
     assert loaded.weights == model / WEIGHTS
 
 
-def test_a_folder_that_was_moved_loads_by_its_path_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_moved_loads_by_its_path_alone(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model.rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     finals = Recognizer.load("moved").transcribe(np.random.default_rng(1).normal(size=16_000), 16_000)

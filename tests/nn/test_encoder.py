@@ -80,7 +80,9 @@ def test_whole_is_the_literal_loop(mode: str, size: tuple[int, int, int]) -> Non
 @each_size
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 17), st.integers(1, 3), st.integers(0, 1000))
-def test_drained_steps_are_the_whole(mode: str, size: tuple[int, int, int], frames: int, layers: int, seed: int) -> None:
+def test_drained_steps_are_the_whole(
+    mode: str, size: tuple[int, int, int], frames: int, layers: int, seed: int
+) -> None:
     encoder, features = build(size, mode, layers, seed), draw(2, frames, seed)
     close(stream(encoder, features), whole(encoder, features))
 

@@ -70,6 +70,8 @@ def test_nan_padding_is_inert_from_features_to_scores_and_gradients(mode: str) -
         for row, length in enumerate(lengths.tolist())
     )
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
-    for one, other in zip(torch.autograd.grad(together, parameters), torch.autograd.grad(alone, parameters), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(together, parameters), torch.autograd.grad(alone, parameters), strict=True
+    ):
         assert torch.isfinite(one).all()
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

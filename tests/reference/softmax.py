@@ -30,9 +30,7 @@ def attention(Q: Array, K: Array, V: Array) -> Array:
     return np.array(rows)
 
 
-def multi_head(
-    Q: Array, K: Array, V: Array, W_Q: list[Array], W_K: list[Array], W_V: list[Array], W_O: Array
-) -> Array:
+def multi_head(Q: Array, K: Array, V: Array, W_Q: list[Array], W_K: list[Array], W_V: list[Array], W_O: Array) -> Array:
     """Eq. (2) and (3): one projection of each kind per head."""
     heads = [attention(Q @ w_q, K @ w_k, V @ w_v) for w_q, w_k, w_v in zip(W_Q, W_K, W_V, strict=True)]
     return np.concatenate(heads, axis=1) @ W_O

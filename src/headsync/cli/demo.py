@@ -40,7 +40,7 @@ def _play(recognizer: Listener, recording: Path, fast: bool) -> bool:
     expected = " ".join(recording.with_suffix(".txt").read_text(encoding="utf-8").split())
     pieces = stream_audio(recording)
     say(recording.stem, style="bold")
-    with open_screen("  ") as screen:
+    with open_screen("  ", timeline=True) as screen:
         session = stream(recognizer, pieces if fast else paced(pieces), screen.show)
     say(f"  {describe(session)}")
     right = session.text == expected

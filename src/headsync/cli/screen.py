@@ -40,6 +40,20 @@ class Lines(AbstractContextManager["Lines"]):
         """There is nothing to put back."""
 
 
+class Timeline(AbstractContextManager["Timeline"]):
+    """For pipes where growth is the point: every event on a line of its own, with its time in the audio."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def show(self, event: Event) -> None:
+        mark = "." if isinstance(event, Final) else ""
+        typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
+
+    def __exit__(self, *raised: object) -> None:
+        """There is nothing to put back."""
+
+
 class Growing(AbstractContextManager["Growing"]):
     """For people: the utterance grows on the last line, and moves up when it is final."""
 
@@ -64,10 +78,10 @@ class Growing(AbstractContextManager["Growing"]):
         self._live.stop()
 
 
-def open_screen(prefix: str = "") -> Screen:
-    """Choose by what standard output is."""
+def open_screen(prefix: str = "", timeline: bool = False) -> Screen:
+    """Choose by what standard output is; with `timeline` a pipe, too, sees the text grow."""
     if not sys.stdout.isatty():
-        return Lines(prefix)
+        return Timeline(prefix) if timeline else Lines(prefix)
     from rich.console import Console
 
     return Growing(Console(), prefix)

@@ -60,7 +60,14 @@ class Search:
         return Beam((Hypothesis(),), (), self.engine.start_decoder(1))
 
     def advance(self, beam: Beam, memory: Memory, evidence: Evidence, final: bool) -> Beam:
-        """Take all the steps that can be taken on the frames that there are."""
+        """Take all the steps that can be taken on the frames that there are.
+
+        The end comes after them, even if it arrived with the last of them: else the text would depend on that.
+        """
+        beam = self._steps(beam, memory, evidence, final=False)
+        return self._steps(beam, memory, evidence, final=True) if final else beam
+
+    def _steps(self, beam: Beam, memory: Memory, evidence: Evidence, final: bool) -> Beam:
         while not self._over(beam, evidence.frames):
             beam, window = self._limits(beam, evidence, final)
             if window is None:
@@ -69,7 +76,7 @@ class Search:
             step = self.engine.decode(tokens, _up_to(memory, window), beam.state, window)
             if not step.ready_B.all():
                 return beam
-            ends = step.log_p_BV.argmax(1) == self.end
+            ends = 1 + step.log_p_BV[:, 1:].argmax(1) == self.end  # the blank is CTC's
             if not final and ends.any():
                 beam = beam._replace(live=_hold(beam.live, ends, window.limit_B))
                 continue
@@ -88,13 +95,15 @@ class Search:
 
     def _expand(self, beam: Beam, step: Decoded, final: bool) -> Beam:
         log_p = step.log_p_BV.astype(np.float64)
-        log_p[:, 0] = -np.inf  # the blank is CTC's
+        log_p[:, 0] = -np.inf
         if not final:
             log_p[:, self.end] = -np.inf
         total = np.array([h.score for h in beam.live])[:, None] + log_p
         flat = np.argsort(-total, axis=None, kind="stable")[: self.config.beam]
         live, rows, ended = [], [], list(beam.ended)
         for row, token in zip(*np.unravel_index(flat, total.shape), strict=True):
+            if total[row, token] == -np.inf:  # the beam is wider than there are texts
+                continue
             grown = _grown(beam.live[row], int(token), float(total[row, token]), step.end_BNH[row])
             if token == self.end:
                 ended.append(replace(grown, tokens=grown.tokens[:-1], halts=grown.halts[:-1]))

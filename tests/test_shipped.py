@@ -1,0 +1,83 @@
+"""The model that comes along: it recognises its demo, and real speech of people it has never heard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import pytest
+
+from headsync import Final, Recognizer
+from headsync.audio import mix_down, read_audio, resample
+from headsync.cli.demo import RECORDINGS
+from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, split_speakers
+from headsync.data.kaldi import read_kaldi
+
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    return Recognizer.load()
+
+
+def text_of(recognizer: Recognizer, samples: np.ndarray, rate: int = RATE) -> str:
+    return " ".join(final.text for final in recognizer.transcribe(samples, rate))
+
+
+def error_rate(pairs: list[tuple[str, str]]) -> float:
+    return jiwer.wer([reference for reference, _ in pairs], [hypothesis for _, hypothesis in pairs])
+
+
+@pytest.mark.parametrize("recording", sorted(RECORDINGS.glob("*.flac")), ids=lambda path: path.stem)
+def test_the_demo_recordings_are_recognised(recognizer: Recognizer, recording: Path) -> None:
+    samples, rate = read_audio(recording)
+    assert text_of(recognizer, samples, rate) == recording.with_suffix(".txt").read_text().strip()
+
+
+@pytest.mark.parametrize("noise", ["nothing", "white", "hum"])
+def test_a_minute_without_speech_brings_no_word(recognizer: Recognizer, noise: str) -> None:
+    time = np.arange(60 * RATE) / RATE
+    sounds = {
+        "nothing": np.zeros_like(time),
+        "white": 0.01 * np.random.default_rng(1).standard_normal(len(time)),
+        "hum": 0.02 * np.sin(2 * np.pi * 50 * time) + 0.01 * np.sin(2 * np.pi * 150 * time),
+    }
+    assert text_of(recognizer, sounds[noise].astype(np.float32)) == ""
+
+
+def test_cutting_a_demo_recording_changes_no_event(recognizer: Recognizer) -> None:
+    samples, rate = read_audio(sorted(RECORDINGS.glob("*.flac"))[0])
+    whole = recognizer.session()
+    expected = whole.push(samples, rate) + whole.finish()
+    rng = np.random.default_rng(1)
+    pieces = recognizer.session()
+    events = []
+    first = 0
+    while first < len(samples):
+        size = int(rng.choice([1, 7, 160, 1000, 5000]))
+        events += pieces.push(samples[first : first + size], rate)
+        first += size
+    events += pieces.finish()
+    assert events == expected
+    assert any(isinstance(event, Final) for event in events)
+
+
+def test_real_digits_of_speakers_it_never_heard(recognizer: Recognizer, shared_data: Path) -> None:
+    takes, sexes = find_takes(shared_data / "AudioMNIST")
+    pairs = []
+    for speaker in split_speakers(sexes)["test"]:
+        parts = []
+        for digit in range(10):
+            samples, rate = read_audio(takes[speaker][digit][0])
+            parts.append(resample(mix_down(samples), rate))
+        pairs.append((" ".join(DIGITS), text_of(recognizer, np.concatenate(parts))))
+    assert error_rate(pairs) <= 0.05
+
+
+def test_naturally_spoken_strings(recognizer: Recognizer, shared_data: Path) -> None:
+    spoken = {part: read_kaldi(shared_data / "speechocean762", part) for part in ("train", "test")}
+    pairs = [(one.text, text_of(recognizer, *read_audio(one.audio))) for one in natural_strings(spoken)]
+    assert len(pairs) == 77
+    assert error_rate(pairs) <= 0.30
