@@ -46,7 +46,10 @@ class TableEngine:
 
 
 class ReadingEngine:
-    """Reads the text off the memory, whose keys are the token said in each frame or 0; then it prefers <eos>."""
+    """Reads the text off the memory, whose keys are the token said in each frame or 0; then it prefers <eos>.
+
+    The values of placed frames are their places, so that each must have been placed once, and rightly.
+    """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -54,7 +57,12 @@ class ReadingEngine:
     def start_decoder(self, batch: int) -> State:
         return (np.zeros(batch, np.int64),)
 
+    def place(self, memory: Memory, first: int) -> Memory:
+        places = first + np.arange(memory.values_BNHTD.shape[3], dtype=np.float32)
+        return memory._replace(values_BNHTD=memory.values_BNHTD + places[:, None])
+
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        assert (memory.values_BNHTD.flatten() == np.arange(memory.values_BNHTD.size)).all(), "frames out of place"
         said = memory.keys_BNHTD[0, 0, 0, :, 0].astype(int)
         log_p = np.full((len(tokens_B), self.classes), -9.0, np.float32)
         ends, ready = np.zeros((len(tokens_B), 1, 1), np.int64), np.zeros(len(tokens_B), bool)

@@ -191,5 +191,5 @@ def test_what_is_neither_is_told_with_the_names_there_are(models: Path, model: P
 def test_a_package_without_models_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "SHIPPED", tmp_path / "nowhere")
     assert shipped() == {}
-    with pytest.raises(ModelError, match="these are shipped: none$"):
+    with pytest.raises(ModelError, match=r"these are shipped: none$"):
         find()

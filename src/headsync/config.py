@@ -105,9 +105,11 @@ class TrainingConfig:
     """Joint CTC/attention training, the settings of section 5.1 where the paper gives them."""
 
     folder: str = "runs/run"
+    start_from: str = ""  # a model folder whose weights and feature statistics to start from
     seed: int = 1
     threads: int = 1
     epochs: int = 100
+    shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better dev loss before stopping; 0: never
     batch_frames: int = 12_000  # feature frames, padding included

@@ -29,7 +29,8 @@ class Utterance:
     search: Search
     vocabulary: Vocabulary
     beam: Beam
-    memory: Memory | None = None  # frames of this utterance, and a few before it
+    memory: Memory | None = None  # frames of this utterance, and a few before it; placed once it is open
+    is_open: bool = False
     evidence: Evidence = NO_EVIDENCE
     number: int = 0
     first_frame: int = 0  # of the utterance, counted in the stream
@@ -63,39 +64,40 @@ class Utterance:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(), memory=None, evidence=NO_EVIDENCE, told="",
+            self, beam=self.search.start(), memory=None, is_open=False, evidence=NO_EVIDENCE, told="",
             first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:
             return [], after
         beam = now.search.advance(now.beam, now.memory, now.evidence, final=True)
         best = beam.best
-        if not best.tokens:
+        if not (now._text(best) or now.told):  # nothing to say, and nothing to take back
             return [], after
         return [now._final(best, time_seconds)], replace(after, number=self.number + 1)
 
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
-        keys, values = (part[:, :, :, first:end] for part in block.memory)
+        new = _cut(block.memory, first, end)
+        if self.is_open:
+            new = self.search.engine.place(new, self.evidence.frames)
         if self.memory is not None:
-            keys = np.concatenate([self.memory.keys_BNHTD, keys], 3)
-            values = np.concatenate([self.memory.values_BNHTD, values], 3)
-        return replace(self, memory=Memory(keys, values), evidence=evidence)
+            new = Memory(*(np.concatenate(pair, 3) for pair in zip(self.memory, new, strict=True)))
+        return replace(self, memory=new, evidence=evidence)
 
     def _forget(self, keep: int) -> Utterance:
         """Silence before an utterance: only the last `keep` frames matter."""
         drop = max(0, self.evidence.frames - keep)
         if drop == 0 or self.memory is None:
             return self
-        keys, values = (part[:, :, :, drop:] for part in self.memory)
-        evidence, first = self.evidence.forget(drop), self.first_frame + drop
-        return replace(self, memory=Memory(keys.copy(), values.copy()), evidence=evidence, first_frame=first)
+        memory = _cut(self.memory, drop, self.evidence.frames)
+        return replace(self, memory=memory, evidence=self.evidence.forget(drop), first_frame=self.first_frame + drop)
 
     def _open(self, lead: int) -> Utterance:
         """Before the first search: let the utterance begin `lead` frames before its first evidence."""
-        if self.beam.live[0].steps or endpoint.idle(self.evidence):
+        if self.is_open or endpoint.idle(self.evidence):
             return self
-        extra = self.evidence.spikes[0] - lead
-        return self._forget(self.evidence.frames - extra) if extra > 0 else self
+        now = self._forget(self.evidence.frames - max(0, self.evidence.spikes[0] - lead))
+        assert now.memory is not None
+        return replace(now, is_open=True, memory=now.search.engine.place(now.memory, 0))
 
     def _partial(self, time_seconds: float) -> list[Event]:
         best = self.beam.best
@@ -120,6 +122,11 @@ class Utterance:
 
     def _words(self, hypothesis: Hypothesis) -> tuple[Word, ...]:
         return timed_words(self.vocabulary, hypothesis, self.evidence, self.first_frame * ENCODER_FRAME_SECONDS)
+
+
+def _cut(memory: Memory, first: int, end: int) -> Memory:
+    """Some frames of a memory, copied, so that the rest can be forgotten."""
+    return Memory(*(part[:, :, :, first:end].copy() for part in memory))
 
 
 def _delay(words: tuple[Word, ...], time_seconds: float) -> float:

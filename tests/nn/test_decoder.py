@@ -37,6 +37,11 @@ def seeing(limit: int, frames: int, rows: int, final: bool = True) -> Window:
     return Window(torch.full((rows,), limit), torch.full((rows,), frames), torch.full((rows,), final))
 
 
+def remember(decoder: Decoder, frames: Tensor) -> Memory:
+    """What the stream hands to a step: frames projected, and placed in their utterance."""
+    return decoder.place(decoder.project(frames), 0)
+
+
 def stream(decoder: Decoder, tokens: Tensor, memory: Memory, window: Window) -> list[Stepped]:
     state, steps = decoder.start(len(tokens)), []
     for i in range(tokens.shape[1]):
@@ -54,7 +59,7 @@ def test_streaming_with_infinite_lookahead_is_the_training_form(name: str) -> No
     for seed in range(3):
         decoder, (tokens, frames) = build(name, seed=seed), draw(2, 5, seed=seed)
         logits, alignments = decoder.whole(tokens, frames, torch.full((2, 1), FRAMES))
-        steps = stream(decoder, tokens, decoder.project(frames), seeing(NO_LIMIT, FRAMES, 2))
+        steps = stream(decoder, tokens, remember(decoder, frames), seeing(NO_LIMIT, FRAMES, 2))
         close(torch.stack([step.logits_BV for step in steps], 1), logits)
         ends = torch.stack([a.end_BHL for a in alignments], 1)
         assert torch.equal(torch.stack([step.end_BNH for step in steps], 3), ends)
@@ -70,7 +75,7 @@ def test_streaming_with_limits_is_the_whole_with_these_limits(name: str) -> None
     decoder, (tokens, frames) = build(name), draw(2, 4)
     limits = torch.tensor([[2, 5, 5, 9], [1, 1, 7, 12]])
     logits, _ = decoder.whole(tokens, frames, limits)
-    state, memory = decoder.start(2), decoder.project(frames)
+    state, memory = decoder.start(2), remember(decoder, frames)
     for i in range(4):
         window = Window(limits[:, i], torch.full((2,), FRAMES), torch.full((2,), False))
         step = decoder.step(tokens[:, i], memory, state, window)
@@ -85,10 +90,10 @@ def test_a_decided_step_never_changes(name: str) -> None:
     decoder, (tokens, frames) = build(name), draw(1, 4)
     state, early = decoder.start(1), 0
     for i in range(4):
-        settled = decoder.step(tokens[:, i], decoder.project(frames), state, seeing(9, FRAMES, 1))
+        settled = decoder.step(tokens[:, i], remember(decoder, frames), state, seeing(9, FRAMES, 1))
         for there in range(FRAMES + 1):
             window = seeing(9, there, 1, final=False)
-            step = decoder.step(tokens[:, i], decoder.project(frames[:, :there]), state, window)
+            step = decoder.step(tokens[:, i], remember(decoder, frames[:, :there]), state, window)
             if step.ready_B:
                 early += there < 9
                 close(step.logits_BV, settled.logits_BV)
@@ -103,7 +108,7 @@ def test_a_decided_step_never_changes(name: str) -> None:
 @mechanisms
 def test_choosing_rows_commutes_with_step(name: str) -> None:
     decoder, (tokens, frames) = build(name), draw(3, 3)
-    memory, window, rows = decoder.project(frames), seeing(7, FRAMES, 3), [2, 0, 0, 1]
+    memory, window, rows = remember(decoder, frames), seeing(7, FRAMES, 3), [2, 0, 0, 1]
     steps = stream(decoder, tokens, memory, window)
     for i in (1, 2):
         state = take_rows(steps[i - 1].state, rows)
@@ -114,18 +119,23 @@ def test_choosing_rows_commutes_with_step(name: str) -> None:
 @mechanisms
 def test_one_memory_serves_all_hypotheses(name: str) -> None:
     decoder, (tokens, frames) = build(name), draw(3, 3)
-    shared, copied = decoder.project(frames[:1]), decoder.project(frames[:1].expand(3, -1, -1))
+    shared, copied = remember(decoder, frames[:1]), remember(decoder, frames[:1].expand(3, -1, -1))
     one, other = (stream(decoder, tokens, memory, seeing(7, FRAMES, 3)) for memory in (shared, copied))
     close([step.logits_BV for step in one], [step.logits_BV for step in other])
 
 
 @mechanisms
-def test_projecting_piece_by_piece_is_projecting_the_whole(name: str) -> None:
+def test_projecting_and_placing_piece_by_piece_is_that_of_the_whole(name: str) -> None:
+    """Also where the place becomes known only after the projection."""
     decoder, (_, frames) = build(name), draw(1, 1)
-    whole = decoder.project(frames)
-    pieces = [decoder.project(frames[:, start : start + 5]) for start in (0, 5, 10)]
+    whole = remember(decoder, frames)
+    pieces = [decoder.place(decoder.project(frames[:, first : first + 5]), first) for first in (0, 5, 10)]
     close(torch.cat([piece.keys_BNHTD for piece in pieces], 3), whole.keys_BNHTD)
     close(torch.cat([piece.values_BNHTD for piece in pieces], 3), whole.values_BNHTD)
+    placed = frames + positions(torch.arange(FRAMES), NETWORK.width)
+    keys, values = decoder.layers[1].cross.project(placed)
+    close(whole.keys_BNHTD[:, 1], keys)
+    close(whole.values_BNHTD[:, 1], values)
 
 
 @mechanisms
@@ -178,7 +188,7 @@ def test_the_threshold_of_a_trained_model_can_be_changed() -> None:
 
 def test_a_step_is_ready_when_all_layers_are() -> None:
     decoder, (tokens, frames) = build("hs-dacs"), draw(1, 1)
-    memory, window = decoder.project(frames), seeing(NO_LIMIT, FRAMES, 1, final=False)
+    memory, window = remember(decoder, frames), seeing(NO_LIMIT, FRAMES, 1, final=False)
     assert decoder.step(tokens[:, 0], memory, decoder.start(1), window).ready_B.all()
     for layer in range(LAYERS):
         before = decoder.layers[layer].cross.mechanism.threshold
@@ -189,7 +199,7 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
 
 def test_a_step_leaves_its_state_as_it_was() -> None:
     decoder, (tokens, frames) = build("hs-dacs"), draw(1, 1)
-    state, memory = decoder.start(1), decoder.project(frames)
+    state, memory = decoder.start(1), remember(decoder, frames)
     first, second = (decoder.step(tokens[:, 0], memory, state, seeing(5, FRAMES, 1)) for _ in range(2))
     assert torch.equal(first.logits_BV, second.logits_BV)
     assert state.keys_BNHLD.shape[3] == 0

@@ -34,7 +34,7 @@ workers = 0
 
 [training]
 epochs = 2
-batch_frames = 600
+batch_frames = 400
 noam_factor = 0.5
 warmup_updates = 10
 average = 2
@@ -46,7 +46,7 @@ time_masks = 1
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
-    toy.prepare(folder, strings=toy.Counts(train=16, dev=3, test=2))
+    toy.prepare(folder, strings=toy.Counts(train=10, dev=2, test=2))
     return folder
 
 

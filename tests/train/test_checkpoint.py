@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_size_is_one_sentence(saved: Path) -> None:
 
 
 def test_another_runs_checkpoint_is_refused_before_anything_is_loaded(saved: Path) -> None:
-    with pytest.raises(TrainingError, match="holds a run with other settings; give this one another training.folder"):
+    with pytest.raises(TrainingError, match="holds a run with other settings; give this one another"):
         load_checkpoint(saved, *fresh(1), "other settings")
 
 

@@ -135,7 +135,9 @@ def test_epochs_without_halting_do_not_compete_with_those_that_halt(
     for first_phase in (updates + 1, 2 * updates):  # it ends within the second epoch, or between two
         folder = tmp_path / str(first_phase)
         dev_losses(0.1, 0.2, 0.9, 0.8)
-        quietly(recipe, folder, "training.epochs=4", "training.average=4", f"training.untruncated_updates={first_phase}")
+        quietly(
+            recipe, folder, "training.epochs=4", "training.average=4", f"training.untruncated_updates={first_phase}"
+        )
         assert epochs_kept(folder) == ([2, 3, 4] if first_phase == updates + 1 else [3, 4])
 
 
@@ -182,7 +184,7 @@ def test_a_trained_model_streams(undisturbed: Path, corpus: Path) -> None:
 
 
 def test_training_lowers_the_loss(recipe: Path, tmp_path: Path) -> None:
-    quietly(recipe, tmp_path, "training.epochs=8", "network.dropout=0.0")
+    quietly(recipe, tmp_path, "training.epochs=6", "network.dropout=0.0")
     losses = [entry["loss"] for entry in log(tmp_path) if "loss" in entry]
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
@@ -232,12 +234,15 @@ class Interrupts:
         return value
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+BEFORE, AFTER = False, True
+
+
 @pytest.mark.parametrize(
-    ("what", "at"),
+    ("what", "at", "after"),
     [
-        ("joint_loss", 1), ("joint_loss", 4), ("update", 1), ("update", 5), ("evaluate_dev", 1), ("save_weights", 2),
-        ("write_model", 1), ("save_checkpoint", 1), ("save_checkpoint", 2),
+        ("joint_loss", 1, BEFORE), ("joint_loss", 4, AFTER), ("update", 4, BEFORE), ("update", 4, AFTER),
+        ("evaluate_dev", 1, BEFORE), ("evaluate_dev", 1, AFTER), ("save_weights", 1, AFTER), ("write_model", 1, AFTER),
+        ("save_checkpoint", 1, BEFORE), ("save_checkpoint", 1, AFTER),
     ],
 )  # fmt: skip
 def test_stopped_by_hand_anywhere_it_goes_on_as_if_it_never_was(
@@ -289,7 +294,7 @@ def test_utterances_too_short_for_their_text_are_reported_and_left_out(
     manifest = changed(corpus, tmp_path, shorten)
     overrides = [f"training.folder={tmp_path}/run", f"data.train={manifest}"]
     run = start(load_config(recipe, overrides), said.append)
-    assert len(run.train) == 10
+    assert len(run.train) == 4
     assert said[0] == (
         f"{manifest}: 6 utterances are too short for their text and are left out: "
         "train-00000, train-00001, train-00002, train-00003, train-00004, ..."
@@ -330,7 +335,7 @@ def test_a_recording_that_is_gone_is_one_sentence(recipe: Path, corpus: Path, tm
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_in_one_sentence(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="the gradient is no longer a number; lower training.noam_factor"):
+    with pytest.raises(TrainingError, match="the gradient is no longer a number; lower training"):
         quietly(recipe, tmp_path, "training.noam_factor=1e30", "training.warmup_updates=1")
 
 

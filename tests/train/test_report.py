@@ -35,6 +35,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def three_updates(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     with Report(folder, Config(), Progress()) as told:
         told.epoch(Progress(), 10)
         for update in (1, 2, 3):
@@ -118,10 +119,10 @@ def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(TrainingError, match=r"log\.jsonl: cannot be written \(No space left on device\)") as caught:  # noqa: SIM117
-        with Report(tmp_path, Config(), Progress()) as told:
-            told.epoch(Progress(), 10)
-            told.log.close()
-            told.log = Full()  # type: ignore[assignment]
+    with Report(tmp_path, Config(), Progress()) as told:
+        told.epoch(Progress(), 10)
+        told.log.close()
+        told.log = Full()  # type: ignore[assignment]
+        with pytest.raises(TrainingError, match=r"log\.jsonl: cannot be written \(No space left on device\)") as caught:
             told.update(Progress(update=1), LOSSES, frames=500)
     assert "\n" not in str(caught.value)

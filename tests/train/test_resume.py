@@ -18,7 +18,7 @@ from headsync.folder import WEIGHTS
 from headsync.train.loop import train
 
 KILLS = 5
-SETTINGS = ["training.epochs=16", "training.batch_frames=200", "training.checkpoint_seconds=0.2",
+SETTINGS = ["training.epochs=14", "training.batch_frames=200", "training.checkpoint_seconds=0.2",
             "training.untruncated_updates=90"]  # fmt: skip
 LONGEST_SECONDS = 300.0
 
@@ -60,9 +60,7 @@ def test_a_run_killed_at_five_random_moments_ends_like_an_undisturbed_one(recipe
     updates = updates_kept(undisturbed)
     source = random.Random(1)
     moments = sorted(source.sample(range(updates * 3 // 4), KILLS))
-    stood = [
-        kill_once_beyond(moment, command(recipe, killed), killed, source.uniform(0, 0.3)) for moment in moments
-    ]
+    stood = [kill_once_beyond(moment, command(recipe, killed), killed, source.uniform(0, 0.3)) for moment in moments]
     assert stood == sorted(stood)
     assert stood[-1] < updates
     assert command(recipe, killed).wait(LONGEST_SECONDS) == 0

@@ -30,9 +30,10 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(width, width)
         self.mechanism = mechanism
 
-    def project(self, frames_BTE: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of encoder frames, (B, H, T, D) each."""
-        return split_heads(self.key(frames_BTE), self.heads), split_heads(self.value(frames_BTE), self.heads)
+    def project(self, frames_BTE: Tensor, bias: bool = True) -> tuple[Tensor, Tensor]:
+        """Keys and values of encoder frames, (B, H, T, D) each; without bias for what is added to others."""
+        keys, values = (F.linear(frames_BTE, p.weight, p.bias if bias else None) for p in (self.key, self.value))
+        return split_heads(keys, self.heads), split_heads(values, self.heads)
 
     def whole(self, x_BLE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
         """All output steps at once, for training. Dropout goes after the truncation, never into the accumulator."""

@@ -29,6 +29,7 @@ from headsync.errors import DataError
 
 RECIPE = 1  # raise it when the same seed would give other recordings
 STRINGS = Counts(train=16_000, dev=400, test=600)
+CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin training with
 SILENCE_STRINGS = 40
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
@@ -68,7 +69,8 @@ def prepare(
 def _sizes(strings: Counts) -> dict[str, int]:
     sizes = {"train": strings.train, "dev": strings.dev, "test": strings.test}
     sizes |= {"test-hard": strings.test, "test-phone": strings.test}
-    return sizes | {"test-silence": min(SILENCE_STRINGS, strings.test), "dev-hard": strings.dev}
+    sizes |= {"test-silence": min(SILENCE_STRINGS, strings.test), "dev-hard": strings.dev}
+    return sizes | {"train-clean": strings.train // CLEAN_SHARE}
 
 
 def _stamp(plan: Plan) -> None:

@@ -25,7 +25,7 @@ from headsync.data.manifest import Utterance
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Parts by number: the number is part of every recording's seed, so the order must stay.
-PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard")
+PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean")
 
 LONGEST_SECONDS = 16.0
 MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
@@ -134,7 +134,7 @@ class Studio:
         generator = np.random.default_rng([self.plan.seed, PARTS.index(part), index])
         if part in ("train", "test-hard", "dev-hard"):
             return self._rough(part, generator)
-        clean_part = "dev" if part == "dev" else "test"  # phone and silence: the same strings as test
+        clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
         clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
         if part == "test-phone":
             line = augment.telephone(clean.samples, companded=index % 2 == 0)

@@ -67,10 +67,13 @@ class Engine(Protocol):
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
         """One window [centre | right] of embedded frames, the first `length_B` of which exist."""
 
+    def place(self, memory: Memory, first: int) -> Memory:
+        """Frames of an utterance, the first one being its frame `first`; done once, before they are decoded."""
+
     def start_decoder(self, batch: int) -> State: ...
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
-        """The step after `tokens`."""
+        """The step after `tokens`, on placed frames."""
 
 
 def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1) -> Engine:

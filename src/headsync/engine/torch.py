@@ -60,6 +60,10 @@ class TorchEngine:
         log_ctc = self.model.ctc(frames).log_softmax(-1)
         return Encoded(_array(log_ctc), Memory(*_arrays(memory)), _arrays(after))
 
+    @torch.inference_mode()
+    def place(self, memory: Memory, first: int) -> Memory:
+        return Memory(*_arrays(self.model.decoder.place(decoder.Memory(*_tensors(memory)), first)))
+
     def start_decoder(self, batch: int) -> State:
         return _arrays(self.model.decoder.start(batch))
 

@@ -8,6 +8,8 @@ Shapes: B rows, T feature frames, F features, N encoder frames, E width.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,12 @@ class ConvFront(nn.Module):
         self.first = nn.Conv2d(1, kernels, 3, 2)
         self.second = nn.Conv2d(kernels, kernels, 3, 2)
         self.out = nn.Linear(kernels * embedded_frames(features), width)
+        for layer in (self.first, self.second):  # keep the size of the signal through the ReLUs
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+        self.scale = math.sqrt(width)  # as Transformers do: what enters outweighs, at first, what the layers add
 
     def forward(self, features_BTF: Tensor) -> Tensor:
         x = torch.relu(self.second(torch.relu(self.first(features_BTF.unsqueeze(1)))))
-        return self.out(x.transpose(1, 2).flatten(2))
+        return self.out(x.transpose(1, 2).flatten(2)) * self.scale

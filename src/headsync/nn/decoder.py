@@ -20,7 +20,11 @@ from headsync.nn.blocks import FeedForward, positions, split_heads
 
 
 class Memory(NamedTuple):
-    """Encoder frames as the decoder sees them: keys and values of every layer, projected once."""
+    """Encoder frames as the decoder sees them: keys and values of every layer, projected once.
+
+    Where a frame stands is counted from the start of the utterance, which may be known only after the frame was
+    projected. Projection is linear, so that `Decoder.place` can add the place later.
+    """
 
     keys_BNHTD: Tensor
     values_BNHTD: Tensor
@@ -122,6 +126,7 @@ class Decoder(nn.Module):
         """All output steps at once, for training: `tokens` begins with <sos>."""
         exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
         frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding is inert, whatever it holds
+        frames_BTE = frames_BTE + self._places(0, frames_BTE.shape[1])
         x = self.dropout(self._embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
         alignments = []
         for layer in self.layers:
@@ -130,9 +135,16 @@ class Decoder(nn.Module):
         return self.out(self.norm(x)), alignments
 
     def project(self, frames_BTE: Tensor) -> Memory:
-        """Keys and values of new encoder frames, for all layers."""
+        """Keys and values of new encoder frames, for all layers; `place` them before a step."""
         pairs = [layer.cross.project(frames_BTE) for layer in self.layers]
         return Memory(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
+
+    def place(self, memory: Memory, first: int) -> Memory:
+        """Projected frames with their places, the first one being frame `first` of the utterance."""
+        places_BTE = self._places(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
+        pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.layers]
+        keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
+        return Memory(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
 
     def start(self, batch: int) -> DecoderState:
         heads = self.network.heads
@@ -142,7 +154,7 @@ class Decoder(nn.Module):
         return DecoderState(none, none, states)
 
     def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: Window) -> Stepped:
-        """The step after `tokens`, on the frames in `memory`. A memory of one row serves all hypotheses."""
+        """The step after `tokens`, on the placed frames in `memory`. A memory of one row serves all hypotheses."""
         place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
         x = self._embed(tokens_B, place)
         keys, values, outcomes = [], [], []
@@ -165,3 +177,7 @@ class Decoder(nn.Module):
     def _embed(self, tokens: Tensor, places: Tensor) -> Tensor:
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
+
+    def _places(self, first: int, count: int) -> Tensor:
+        weight = self.norm.weight
+        return positions(torch.arange(first, first + count, device=weight.device), self.network.width).to(weight.dtype)

@@ -44,7 +44,7 @@ class WindowAttention(nn.Module):
         self.query = nn.Linear(network.width, network.width)
         self.key_value = nn.Linear(network.width, 2 * network.width)
         self.out = nn.Linear(network.width, network.width)
-        self.distance_bias = nn.Parameter(torch.zeros(network.heads, 2 * span - 1))
+        self.distance_bias = nn.Parameter(_near_and_far(network.heads, span))
 
     def forward(self, x_NQE: Tensor, keys_NKE: Tensor, exists_NK: Tensor, first: int) -> Tensor:
         """`first`: where among the keys the queries begin."""
@@ -160,6 +160,17 @@ class ChunkEncoder(nn.Module):
             return torch.cat([left_NLE, h_NWE], 1), exists_NK
 
         return keys
+
+
+def _near_and_far(heads: int, span: int) -> Tensor:
+    """Where the bias starts: every head looks around a place of its own, the further away the more widely.
+
+    From zeros the network cannot tell frames apart by order, and learns to only as fast as the bias can move.
+    """
+    head = torch.arange(heads, dtype=torch.get_default_dtype())[:, None]
+    centre = head * (-1) ** head  # 0, -1, 2, -3, ...: before and after
+    distance = torch.arange(1 - span, span) - centre
+    return -distance.abs() / (1 + head / 2)
 
 
 def _own_keys(exists_NW: Tensor) -> Keys:

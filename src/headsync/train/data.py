@@ -64,7 +64,9 @@ def usable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> tuple[lis
     return fit, short
 
 
-def plan(utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int) -> list[list[int]]:
+def plan(
+    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, shortest_first: bool = False
+) -> list[list[int]]:
     """The batches of an epoch as lists of indices: neighbours in length, no more than `batch_frames` with padding."""
     rng = np.random.default_rng([seed, epoch])
     seconds = np.array([u.seconds for u in utterances])
@@ -79,7 +81,7 @@ def plan(utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: i
             batch, longest = [], float(seconds[index])
         batch.append(int(index))
     batches.append(batch)
-    return [batches[i] for i in rng.permutation(len(batches))]
+    return batches if shortest_first else [batches[i] for i in rng.permutation(len(batches))]
 
 
 class Batches(Dataset[Batch]):

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headsync.config import Config, dump, load_config
@@ -95,10 +97,12 @@ def start(config: Config, say: Callable[[str], None]) -> Run:
     dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     torch.manual_seed(config.training.seed)
     model = Model(config, NUM_MEL, vocabulary.size)
+    if config.training.start_from:
+        _start_from(model, Path(config.training.start_from))
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     folder = Path(config.training.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    statistics = _statistics(folder / STATISTICS, train_set, say)
+    statistics = _statistics(folder / STATISTICS, config.training.start_from, train_set, say)
     progress = Progress(fingerprint=_fingerprint(config, vocabulary))
     run = Run(config, folder, train_set, dev_set, vocabulary, statistics, model, adam, progress)
     if run.checkpoint.exists():
@@ -136,7 +140,9 @@ def epoch_rows(run: Run) -> list[list[int]]:
     """The batches of the present epoch, which is a whole pass over the corpus or an even part of one."""
     settings, parts = run.config.training, run.config.training.epochs_per_pass
     whole_pass, part = divmod(run.progress.epoch, parts)
-    return plan(run.train, settings.batch_frames, settings.seed, whole_pass)[part::parts]
+    in_order = settings.shortest_first and whole_pass == 0
+    rows = plan(run.train, settings.batch_frames, settings.seed, whole_pass, in_order)
+    return rows[part * len(rows) // parts : (part + 1) * len(rows) // parts]
 
 
 def update(run: Run, batch: Batch) -> Losses:
@@ -229,11 +235,26 @@ def _usable(
     return fit
 
 
-def _statistics(path: Path, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
+def _statistics(path: Path, start_from: str, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
+    """Measured once; or those that the weights to start from are used to."""
+    if start_from:
+        return Statistics.load(Path(start_from) / STATISTICS)
     if not path.exists():
         say("measuring mean and variance of the features")
         save_statistics(path, statistics_of(utterances))
     return Statistics.load(path)
+
+
+def _start_from(model: Model, folder: Path) -> None:
+    """Weights of another run, of the same sizes."""
+    path = folder / WEIGHTS
+    try:
+        model.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"training.start_from = {str(folder)!r}: its weights do not fit this recipe ({reason})"
+        ) from None
 
 
 def _resume(run: Run, say: Callable[[str], None]) -> None:

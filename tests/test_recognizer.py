@@ -1,0 +1,307 @@
+"""From sound to events: no cutting of the audio, at any rate and with any channels, changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from headsync import AudioError, ConfigError, Event, Final, Partial, Recognizer, shipped_models
+from headsync.audio import resample
+from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
+from headsync.features import NUM_MEL, Statistics, log_mel, normalise
+from headsync.folder import WEIGHTS, save_folder
+from headsync.nn.model import Model
+from headsync.tokens import Vocabulary
+from random_weights import scrambled
+
+RATES = [4000, 8000, 11_025, 16_000, 22_050, 44_100, 48_000, 192_000]
+SECONDS = 2.4
+VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))
+
+
+@cache
+def sound(rate: int, channels: int = 1, kind: str = "float32") -> np.ndarray:
+    """Four different tones with pauses between, in faint noise; every channel a little different."""
+    time = np.arange(round(SECONDS * rate)) / rate
+    loud = np.sin(2 * np.pi * 1.25 * time - 0.5) > 0.2
+    tone = np.sin(2 * np.pi * 300 * time * (1 + np.floor(1.25 * time)))
+    noise = 0.003 * np.random.default_rng(1).standard_normal((len(time), channels))
+    samples = 0.3 * (loud * tone)[:, None] * np.linspace(1, 0.5, channels) + noise
+    samples = samples[:, 0] if channels == 1 else samples
+    return (samples * 32767).astype(np.int16) if kind == "int16" else samples.astype(kind)
+
+
+def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5) -> None:
+    """A model that has learned nothing, but whose CTC hears tokens in the louder half of `sound`."""
+    config = Config(
+        NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
+        EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
+        DecoderConfig(2, attention, energy_bias=-2.0),
+        decoding=DecodingConfig(
+            lookahead_frames=5, lead_frames=4, trailing_frames=6, longest_frames=20, most_tokens_per_frame=0.2
+        ),
+    )
+    model = scrambled(Model(config, NUM_MEL, VOCABULARY.size), seed)
+    features = log_mel(sound(16_000))
+    statistics = Statistics.of([features])
+    with torch.inference_mode():
+        known = torch.tensor(normalise(features, statistics)[None], dtype=torch.float64)
+        frames, _ = model.encoder.whole(known, torch.tensor([len(features)]))
+        logits = model.ctc(frames)[0]
+        model.ctc.bias[0] += (logits[:, 1:].logsumexp(-1) - logits[:, 0]).median()
+        model.decoder.out.bias[-1] -= 0.5  # of <eos>
+    save_folder(folder, config, VOCABULARY, statistics)
+    save_file({name: weight.float() for name, weight in model.state_dict().items()}, folder / WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_random_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def recognizer(folder: Path) -> Recognizer:
+    return Recognizer.load(folder)
+
+
+def listen(recognizer: Recognizer, samples: np.ndarray, rate: int, cuts: list[int] | None = None) -> list[Event]:
+    """All events of a stream that is cut at the given places."""
+    session = recognizer.session()
+    events = [event for piece in np.split(samples, cuts or []) for event in session.push(piece, rate)]
+    return events + session.finish()
+
+
+@pytest.fixture(scope="module")
+def whole(recognizer: Recognizer) -> Callable[..., list[Event]]:
+    """The events of a sound that is pushed as a whole; each computed once."""
+    return cache(lambda *kind: listen(recognizer, sound(*kind), kind[0]))
+
+
+def finals(events: list[Event]) -> list[Final]:
+    return [event for event in events if isinstance(event, Final)]
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # a smaller example would take minutes to find
+@given(st.data())
+def test_chunking_never_changes_an_event(
+    recognizer: Recognizer, whole: Callable[..., list[Event]], data: st.DataObject
+) -> None:
+    """Texts, times, words, halts, costs, partial and final, to the last bit."""
+    draw = data.draw
+    rate, channels, kind = (
+        draw(st.sampled_from(RATES)),
+        draw(st.integers(1, 8)),
+        draw(st.sampled_from(["float32", "int16"])),
+    )
+    samples = sound(rate, channels, kind)
+    cuts = draw(st.lists(st.integers(0, len(samples)), max_size=40))
+    first = draw(st.integers(0, len(samples)))
+    single = list(range(first, min(first + draw(st.integers(0, 150)), len(samples))))  # a run of single samples
+    assert listen(recognizer, samples, rate, sorted([*cuts, *single])) == whole(rate, channels, kind)
+
+
+@pytest.mark.parametrize("rate", [4000, 16_000])
+def test_single_samples_are_enough(recognizer: Recognizer, rate: int) -> None:
+    samples = sound(rate)[: round(1.2 * rate)]
+    assert listen(recognizer, samples, rate, list(range(1, len(samples)))) == listen(recognizer, samples, rate)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_pieces_of_a_tenth_of_a_second(recognizer: Recognizer, whole: Callable[..., list[Event]], rate: int) -> None:
+    samples = sound(rate, 2)
+    cuts = list(range(0, len(samples), rate // 10))
+    assert listen(recognizer, samples, rate, cuts) == whole(rate, 2)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_random_model_does_speak(whole: Callable[..., list[Event]], rate: int) -> None:
+    """So that these tests do not compare nothing with nothing."""
+    events = whole(rate)
+    assert len(finals(events)) >= 2
+    assert sum(isinstance(event, Partial) for event in events) >= 2
+    assert len("".join(final.text for final in finals(events))) >= 10
+    assert len({halt for final in finals(events) for halt in final.halts}) >= 3
+
+
+def test_utterances_are_numbered_and_told_in_order(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+    events, number, text, time = whole(16_000), 0, "", 0.0
+    for event in events:
+        assert event.utterance == number
+        assert event.text
+        assert event.time_seconds >= time
+        assert event.delay_seconds >= 0
+        assert event.text.startswith(text)  # with a beam of one nothing is taken back
+        assert isinstance(event, Final) or event.text != text  # and nothing is said twice
+        assert [word.text for word in event.words] == event.text.split()
+        time, text = event.time_seconds, event.text
+        if isinstance(event, Final):
+            number, text = number + 1, ""
+    assert not events or isinstance(events[-1], Final)
+
+
+def test_words_lie_in_order_within_the_sound(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+    words = [word for final in finals(whole(16_000)) for word in final.words]
+    for word in words:
+        assert 0 <= word.start_seconds < word.end_seconds
+    for final in finals(whole(16_000)):
+        starts = [word.start_seconds for word in final.words]
+        assert starts == sorted(starts)
+        assert list(final.halts) == sorted(final.halts)
+        assert 0 < final.cost_ratio <= 1
+        assert max(final.halts) * 0.04 <= final.time_seconds
+
+
+def test_sound_as_integers_is_sound_as_floats(recognizer: Recognizer) -> None:
+    integers = sound(16_000, 2, "int16")
+    floats = integers.astype(np.float32) / 32768
+    assert listen(recognizer, integers, 16_000) == listen(recognizer, floats, 16_000)
+    assert listen(recognizer, floats.astype(np.float64), 16_000) == listen(recognizer, floats, 16_000)
+
+
+def test_two_equal_channels_are_one(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+    assert listen(recognizer, np.stack([sound(8000)] * 2, 1), 8000) == whole(8000)
+
+
+def test_a_stream_at_another_rate_is_the_resampled_one(recognizer: Recognizer) -> None:
+    """Up to when the last event came: resampling rounds the length of the sound."""
+    one, other = (
+        finals(listen(recognizer, samples, rate))
+        for samples, rate in ((sound(48_000), 48_000), (resample(sound(48_000), 48_000), 16_000))
+    )
+    assert [(f.text, f.words, f.halts) for f in one] == [(f.text, f.words, f.halts) for f in other]
+
+
+def test_transcribe_is_the_finals_of_a_stream(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+    assert recognizer.transcribe(sound(16_000), 16_000) == finals(whole(16_000))
+
+
+def test_streams_do_not_disturb_one_another(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+    sessions = {rate: recognizer.session() for rate in (8000, 44_100)}
+    events: dict[int, list[Event]] = {rate: [] for rate in sessions}
+    for tenth in range(24):
+        for rate, session in sessions.items():
+            events[rate] += session.push(sound(rate)[tenth * rate // 10 : (tenth + 1) * rate // 10], rate)
+    for rate, session in sessions.items():
+        assert events[rate] + session.finish() == whole(rate)
+
+
+def test_a_wider_beam_is_as_indifferent_to_cutting(folder: Path) -> None:
+    recognizer = Recognizer.load(folder, beam=4, lookahead_frames=3)
+    samples = sound(16_000)
+    cut = listen(recognizer, samples, 16_000, [1, 5000, 5001, 20_000, 33_333])
+    assert cut == listen(recognizer, samples, 16_000)
+    assert finals(cut) != finals(listen(Recognizer.load(folder), samples, 16_000))  # it is another search
+
+
+@pytest.mark.parametrize("attention", ["dacs", "softmax"])
+def test_other_mechanisms_are_as_indifferent_to_cutting(tmp_path: Path, attention: str) -> None:
+    save_random_model(tmp_path, attention, seed=5)
+    recognizer = Recognizer.load(tmp_path)
+    cut = listen(recognizer, sound(16_000), 16_000, [1, 5000, 5001, 20_000, 33_333])
+    assert cut == listen(recognizer, sound(16_000), 16_000)
+    assert finals(cut)
+
+
+@pytest.mark.parametrize("name", shipped_models())
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (44_100, 2), (192_000, 1)])
+def test_shipped_models_are_as_indifferent_to_cutting(name: str, rate: int, channels: int) -> None:
+    recognizer, samples = Recognizer.load(name), sound(rate, channels)
+    cuts = np.random.default_rng(rate).integers(0, len(samples), 30)
+    assert listen(recognizer, samples, rate, sorted(cuts)) == listen(recognizer, samples, rate)
+
+
+def test_the_threshold_can_be_changed(folder: Path) -> None:
+    ratios = []
+    for threshold in (0.25, None, 100.0):
+        events = listen(Recognizer.load(folder, threshold=threshold), sound(16_000), 16_000)
+        ratios.append(np.mean([final.cost_ratio for final in finals(events)]))
+    assert ratios[0] < ratios[1] < ratios[2]
+
+
+def test_audio_seconds_count_the_sound(recognizer: Recognizer) -> None:
+    session = recognizer.session()
+    for samples in np.split(sound(44_100), range(0, 44_100, 441)):
+        session.push(samples, 44_100)
+    assert session.audio_seconds == len(sound(44_100)) / 44_100
+
+
+def test_finishing_twice_brings_nothing(recognizer: Recognizer) -> None:
+    session = recognizer.session()
+    session.push(sound(16_000), 16_000)
+    session.finish()
+    assert session.finish() == []
+
+
+def test_pushing_after_the_end_is_refused(recognizer: Recognizer) -> None:
+    session = recognizer.session()
+    session.finish()
+    with pytest.raises(AudioError, match="finished"):
+        session.push(sound(16_000), 16_000)
+
+
+def test_no_sound_brings_no_event(recognizer: Recognizer) -> None:
+    assert recognizer.session().finish() == []
+    assert recognizer.transcribe(np.zeros(0, np.float32), 16_000) == []
+    assert recognizer.transcribe(np.zeros(0, np.int16), 44_100) == []
+    assert recognizer.transcribe(np.zeros((0, 2), np.float32), 8000) == []
+    assert recognizer.transcribe(sound(16_000)[:100], 16_000) == []
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000])
+def test_empty_pushes_change_nothing(recognizer: Recognizer, whole: Callable[..., list[Event]], rate: int) -> None:
+    session, samples = recognizer.session(), sound(rate)
+    events = session.push(samples[:0], rate) + session.push(samples[:999], rate) + session.push(samples[:0], rate)
+    events += session.push(samples[999:], rate) + session.push(samples[:0], rate)
+    assert events + session.finish() == whole(rate)
+
+
+@pytest.mark.parametrize("wrong", [
+    np.array([0.0, np.nan, 0.0], np.float32), np.array([np.inf], np.float32), np.zeros((2, 2, 2), np.float32),
+    np.zeros(5, np.uint8), np.zeros((5, 65), np.float32), np.float32(1.0), np.array(["a"]),
+], ids=["nan", "infinite", "three axes", "bytes", "65 channels", "a number", "text"])  # fmt: skip
+def test_what_is_no_sound_is_refused_and_the_stream_goes_on(
+    recognizer: Recognizer, whole: Callable[..., list[Event]], wrong: np.ndarray
+) -> None:
+    session, samples = recognizer.session(), sound(8000)
+    events = session.push(samples[:7777], 8000)
+    with pytest.raises(AudioError):
+        session.push(wrong, 8000)
+    events += session.push(samples[7777:], 8000)
+    assert events + session.finish() == whole(8000)
+
+
+def test_a_changed_rate_is_refused_and_the_stream_goes_on(
+    recognizer: Recognizer, whole: Callable[..., list[Event]]
+) -> None:
+    session, samples = recognizer.session(), sound(8000)
+    events = session.push(samples[:7777], 8000)
+    with pytest.raises(AudioError, match="began at 8000 Hz and cannot go on at 16000"):
+        session.push(samples[7777:], 16_000)
+    events += session.push(samples[7777:], 8000)
+    assert events + session.finish() == whole(8000)
+
+
+@pytest.mark.parametrize("rate", [0, -16_000, 3999, 192_001, 16_000.5, True, "16000"])
+def test_rates_that_are_none_are_refused(recognizer: Recognizer, rate: object) -> None:
+    session = recognizer.session()
+    with pytest.raises(AudioError, match="sample rate"):
+        session.push(sound(16_000), rate)  # type: ignore[arg-type]
+    assert session.audio_seconds == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"beam": 0}, {"lookahead_frames": 0}, {"threshold": 0.0}, {"threshold": float("nan")}]
+)
+def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Recognizer.load(folder, **wrong)  # type: ignore[arg-type]

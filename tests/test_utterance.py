@@ -1,0 +1,181 @@
+"""Blocks to events: utterances open and close, silence is forgotten, and no word is lost between two of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes_engine import ReadingEngine, spoken
+from headsync.blocks import Block
+from headsync.config import DecodingConfig
+from headsync.events import Event, Final, Partial
+from headsync.search.beam import Search
+from headsync.search.policy import lookahead
+from headsync.tokens import Vocabulary
+from headsync.utterance import Utterance
+
+VOCABULARY = Vocabulary("words", ("one", "two", "three"))
+CONFIG = DecodingConfig(lookahead_frames=4, lead_frames=6, trailing_frames=10, longest_frames=60)
+SILENCE, BLOCK = [0], 8
+
+# words with silence before each; 10 frames of silence part two utterances
+scripts = st.lists(
+    st.tuples(st.integers(1, 25), st.integers(1, 3)).map(lambda word: [0] * word[0] + [word[1]]), max_size=8
+).map(lambda words: [label for word in words for label in word])
+
+
+def start(config: DecodingConfig = CONFIG, vocabulary: Vocabulary = VOCABULARY) -> Utterance:
+    return Utterance.start(Search(ReadingEngine(vocabulary.size), lookahead, config, vocabulary.end), vocabulary)
+
+
+def hear(now: Utterance, script: list[int], size: int = BLOCK, first: int = 0) -> tuple[list[Event], Utterance]:
+    """Push a script in blocks of `size` frames; a block's time is the frame at which it ends, in frames of 40 ms."""
+    events: list[Event] = []
+    for begin in range(0, len(script), size):
+        labels = np.array(script[begin : begin + size], np.int64)
+        new, now = now.push(Block(*spoken(labels, VOCABULARY.end), 0.04 * (first + begin + len(labels))))
+        events += new
+    return events, now
+
+
+def listen(script: list[int], size: int = BLOCK, config: DecodingConfig = CONFIG) -> list[Event]:
+    events, now = hear(start(config), script, size)
+    return events + now.finish(0.04 * len(script))[0]
+
+
+def finals(events: list[Event]) -> list[Final]:
+    return [event for event in events if isinstance(event, Final)]
+
+
+def said(script: list[int]) -> str:
+    return " ".join(
+        VOCABULARY.tokens[label - 1] for n, label in enumerate(script) if label and script[n - 1 : n] != [label]
+    )
+
+
+def test_a_word_is_told_and_then_final() -> None:
+    events = listen(SILENCE * 5 + [2] + SILENCE * 30)
+    assert [(type(event), event.text, event.utterance) for event in events] == [(Partial, "two", 0), (Final, "two", 0)]
+    partial, final = events
+    assert partial.time_seconds == pytest.approx(0.04 * 8)
+    assert final.time_seconds == pytest.approx(0.04 * 16)  # the block in which ten frames of silence are full
+    assert isinstance(final, Final)
+    assert final.halts == (6,)  # frames 0 to 5 were consumed
+    assert final.words == partial.words
+    assert final.delay_seconds == pytest.approx(final.time_seconds - final.words[-1].end_seconds)
+
+
+def test_nothing_is_told_twice() -> None:
+    events = listen(SILENCE * 5 + [2] + SILENCE * 8 + [3] + SILENCE * 9 + [1], config=CONFIG)
+    assert [event.text for event in events] == ["two", "two three", "two three one", "two three one"]
+    assert isinstance(events[-1], Final)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts)
+def test_no_word_is_lost_and_none_invented(script: list[int]) -> None:
+    events = listen(script)
+    assert " ".join(final.text for final in finals(events)) == said(script)
+    assert [final.utterance for final in finals(events)] == list(range(len(finals(events))))
+    halts = [halt for final in finals(events) for halt in final.halts]
+    assert halts == [n + 1 for n, label in enumerate(script) if label]  # counted in the stream
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts, st.integers(1, 30))
+def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int) -> None:
+    """Where utterances begin and end, what is in them and what it cost follow from frames alone."""
+    one, other = finals(listen(script)), finals(listen(script, size))
+    assert [(f.text, f.words, f.halts, f.cost_ratio) for f in one] == [
+        (f.text, f.words, f.halts, f.cost_ratio) for f in other
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts)
+def test_each_utterance_has_partials_and_then_one_final(script: list[int]) -> None:
+    now = 0
+    for event in listen(script):
+        assert event.utterance == now
+        assert event.text
+        now += isinstance(event, Final)
+    times = [event.time_seconds for event in listen(script)]
+    assert times == sorted(times)
+
+
+def test_long_silence_is_forgotten() -> None:
+    now = start()
+    for n in range(500):
+        events, now = hear(now, SILENCE * BLOCK)
+        assert events == []
+        assert now.memory is not None
+        assert now.memory.keys_BNHTD.shape[3] <= CONFIG.lead_frames
+        assert now.memory.keys_BNHTD.base is None  # a copy, which does not hold all that came before
+        assert now.evidence.frames <= CONFIG.lead_frames
+        assert now.first_frame + now.evidence.frames == (n + 1) * BLOCK
+    events, now = hear(now, [0, 0, 1, 0], first=500 * BLOCK)
+    (final,) = finals(now.finish(1.0)[0])
+    assert final.halts == (500 * BLOCK + 3,)
+    word = final.words[0]
+    assert word.start_seconds < (500 * BLOCK + 2) * 0.04 < word.end_seconds
+
+
+def test_memory_is_bounded_over_many_utterances() -> None:
+    now, heard = start(), []
+    for _ in range(40):
+        events, now = hear(now, [1] + SILENCE * 23)
+        heard += finals(events)
+        assert now.evidence.frames <= 2 * BLOCK + CONFIG.lead_frames
+    assert [final.text for final in heard] == ["one"] * 40
+    assert [final.halts for final in heard] == [(24 * n + 1,) for n in range(40)]
+
+
+def test_frames_of_the_next_utterance_are_kept() -> None:
+    """The silence that ends one utterance and the first word of the next lie in one block."""
+    script = [1] + SILENCE * 10 + [2] + SILENCE * 3
+    events = listen(script, size=len(script))
+    assert [(event.text, event.halts) for event in finals(events)] == [("one", (1,)), ("two", (12,))]
+
+
+def test_many_utterances_in_one_block() -> None:
+    script = ([1] + SILENCE * 12 + [2] + SILENCE * 11) * 3
+    events = listen(script, size=len(script))
+    assert [final.text for final in finals(events)] == ["one", "two"] * 3
+
+
+def test_an_utterance_opens_a_lead_before_its_first_evidence() -> None:
+    """Silence within one big block is left out as well: r counts the frames from the lead on."""
+    _, now = hear(start(), SILENCE * 50 + [1], size=51)
+    assert (now.first_frame, now.evidence.frames, now.evidence.spikes) == (44, 7, (6,))
+    (final,) = finals(now.finish(2.04)[0])
+    assert final.halts == (51,)
+    assert final.cost_ratio == pytest.approx((7 + 7) / (2 * 7))  # the word, and the step that ends
+
+
+def test_an_utterance_that_goes_on_and_on_is_ended_at_a_short_pause() -> None:
+    config = DecodingConfig(lookahead_frames=4, lead_frames=6, trailing_frames=30, longest_frames=40)
+    script = ([1] + SILENCE * 7) * 12
+    texts = [final.text for final in finals(listen(script, config=config))]
+    assert len(texts) > 1
+    assert " ".join(texts) == said(script)
+
+
+def test_without_speech_there_is_no_event() -> None:
+    assert listen([]) == []
+    assert listen(SILENCE * 100) == []
+    assert start().finish(0.0)[0] == []
+
+
+def test_an_utterance_of_spaces_is_not_told() -> None:
+    spelling = Vocabulary("characters", ("<space>", "a", "b"))
+    events, now = hear(start(vocabulary=spelling), SILENCE * 4 + [1] + SILENCE * 20 + [2] + SILENCE * 3)
+    assert [(event.utterance, event.text) for event in events + now.finish(1.0)[0]] == [(0, "a"), (0, "a")]
+
+
+def test_pushing_leaves_the_value_as_it_was() -> None:
+    before = start()
+    first, second = hear(before, [0, 1, 0, 0]), hear(before, [0, 1, 0, 0])
+    assert first[0] == second[0]
+    assert (before.memory, before.evidence, before.told) == (None, start().evidence, "")
