@@ -72,6 +72,7 @@ class DecodingConfig:
     """How a trained model is searched; stored with the model, so that no flag is needed."""
 
     beam: int = 1
+    ctc_weight: float = 0.3  # of CTC in the joint score, the rest is the decoder's
     lookahead_frames: int = 16  # M
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
     lead_frames: int = 25  # an utterance starts this long before its first evidence
@@ -83,7 +84,7 @@ class DecodingConfig:
         _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, trailing_frames=self.trailing_frames)
         _at_least(0, lead_frames=self.lead_frames)
         _at_least(self.trailing_frames, longest_frames=self.longest_frames)
-        _fraction(evidence=self.evidence)
+        _fraction(evidence=self.evidence, ctc_weight=self.ctc_weight)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
 
 

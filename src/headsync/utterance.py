@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headsync.audio import FloatArray
 from headsync.blocks import Block
 from headsync.engine import Memory
 from headsync.events import Event, Final, Partial, Word
 from headsync.framing import ENCODER_FRAME_SECONDS
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
-from headsync.search.beam import Beam, Hypothesis, Search
+from headsync.search.beam import Beam, Heard, Hypothesis, Search
 from headsync.search.evidence import NO_EVIDENCE, Evidence
 from headsync.tokens import Vocabulary
 from headsync.words import timed_words
@@ -30,6 +31,7 @@ class Utterance:
     vocabulary: Vocabulary
     beam: Beam
     memory: Memory | None = None  # frames of this utterance, and a few before it; placed once it is open
+    log_ctc_TV: FloatArray | None = None  # of the same frames
     is_open: bool = False
     evidence: Evidence = NO_EVIDENCE
     number: int = 0
@@ -56,20 +58,19 @@ class Utterance:
         if endpoint.idle(now.evidence):
             return events, now._forget(config.lead_frames)
         now = now._open(config.lead_frames)
-        assert now.memory is not None
-        now = replace(now, beam=now.search.advance(now.beam, now.memory, now.evidence, final=False))
+        now = replace(now, beam=now.search.advance(now.beam, now._frames(), final=False))
         return events + now._partial(block.time_seconds), replace(now, told=now._text(now.beam.best))
 
     def finish(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(), memory=None, is_open=False, evidence=NO_EVIDENCE, told="",
+            self, beam=self.search.start(), memory=None, log_ctc_TV=None, is_open=False, evidence=NO_EVIDENCE, told="",
             first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:
             return [], after
-        beam = now.search.advance(now.beam, now.memory, now.evidence, final=True)
+        beam = now.search.advance(now.beam, now._frames(), final=True)
         best = beam.best
         if not (now._text(best) or now.told):  # nothing to say, and nothing to take back
             return [], after
@@ -81,15 +82,29 @@ class Utterance:
             new = self.search.engine.place(new, self.evidence.frames)
         if self.memory is not None:
             new = Memory(*(np.concatenate(pair, 3) for pair in zip(self.memory, new, strict=True)))
-        return replace(self, memory=new, evidence=evidence)
+        log_ctc_TV = block.log_ctc_TV[first:end]
+        if self.log_ctc_TV is not None:
+            log_ctc_TV = np.concatenate([self.log_ctc_TV, log_ctc_TV])
+        return replace(self, memory=new, log_ctc_TV=log_ctc_TV, evidence=evidence)
+
+    def _frames(self) -> Heard:
+        assert self.memory is not None
+        assert self.log_ctc_TV is not None
+        return Heard(self.memory, self.log_ctc_TV, self.evidence)
 
     def _forget(self, keep: int) -> Utterance:
         """Silence before an utterance: only the last `keep` frames matter."""
         drop = max(0, self.evidence.frames - keep)
         if drop == 0 or self.memory is None:
             return self
-        memory = _cut(self.memory, drop, self.evidence.frames)
-        return replace(self, memory=memory, evidence=self.evidence.forget(drop), first_frame=self.first_frame + drop)
+        memory, log_ctc_TV, evidence = self._frames()
+        return replace(
+            self,
+            memory=_cut(memory, drop, evidence.frames),
+            log_ctc_TV=log_ctc_TV[drop:].copy(),
+            evidence=evidence.forget(drop),
+            first_frame=self.first_frame + drop,
+        )
 
     def _open(self, lead: int) -> Utterance:
         """Before the first search: let the utterance begin `lead` frames before its first evidence."""

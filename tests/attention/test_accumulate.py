@@ -17,7 +17,7 @@ from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig
 from headsync.engine import Memory
 from headsync.engine.torch import TorchEngine
 from headsync.nn.model import Model
-from headsync.search.beam import Search
+from headsync.search.beam import Heard, Search
 from headsync.search.evidence import Evidence
 from headsync.search.policy import lookahead
 from random_weights import scrambled
@@ -158,8 +158,11 @@ def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
     frames = torch.randn(1, T, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     memory = Memory(*(x.detach().numpy() for x in model.decoder.project(frames)))
     evidence = Evidence(spikes=(0,) * 50, tokens=(1,) * 50, frames=T)  # always there: the base is t_{i-1}
-    search = Search(TorchEngine(model), lookahead, DecodingConfig(lookahead_frames=M, most_tokens_per_frame=0.1), 8)
-    best = search.advance(search.start(), memory, evidence, final=True).best
+    search = Search(
+        TorchEngine(model), lookahead, DecodingConfig(ctc_weight=0.0, lookahead_frames=M, most_tokens_per_frame=0.1), 8
+    )
+    heard = Heard(memory, np.zeros((T, 9), np.float32), evidence)
+    best = search.advance(search.start(), heard, final=True).best
 
     q = np.concatenate(queries).reshape(-1, layers, H, 4)
     bias = tuple(layer.cross.mechanism.energy_bias.item() for layer in model.decoder.layers)

@@ -25,7 +25,10 @@ def norm(x: Array, w: Weights, name: str) -> Array:
 
 
 def front(features: Array, w: Weights) -> list[Array]:
-    """Two 3x3 CNN layers of stride 2 without padding, each with a ReLU, and a linear layer: frame k sees 4k to 4k+6."""
+    """Two 3x3 CNN layers of stride 2 without padding, each with a ReLU, and a linear layer, times the root of the width.
+
+    Frame k sees feature frames 4k to 4k+6.
+    """
     x = features[None]
     for name in ("front.first", "front.second"):
         kernels = w[f"{name}.weight"]
@@ -37,7 +40,8 @@ def front(features: Array, w: Weights) -> list[Array]:
                     patch = x[:, 2 * t : 2 * t + 3, 2 * f : 2 * f + 3]
                     y[o, t, f] = max(0.0, float((kernels[o] * patch).sum() + w[f"{name}.bias"][o]))
         x = y
-    return [linear(x[:, t].reshape(-1), w, "front.out") for t in range(x.shape[1])]
+    scale = math.sqrt(len(w["front.out.bias"]))
+    return [linear(x[:, t].reshape(-1), w, "front.out") * scale for t in range(x.shape[1])]
 
 
 def attend(query: tuple[int, Array], keys: list[tuple[int, Array]], w: Weights, name: str) -> Array:

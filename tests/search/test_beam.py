@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fakes_engine import TableEngine, nothing_heard
 from headsync.config import DecodingConfig
 from headsync.engine import NO_LIMIT, Window
-from headsync.search.beam import Beam, Hypothesis, Search
+from headsync.search.beam import Beam, Heard, Hypothesis, Search
+from headsync.search.ctc_prefix import prefix_scores
 from headsync.search.evidence import Evidence
 from headsync.search.policy import lookahead, whole_utterance
 
@@ -25,7 +26,7 @@ FRAMES = 40
 
 
 def search(engine: TableEngine, beam: int = 1, m: int = 4, most: float = 0.2) -> Search:
-    config = DecodingConfig(beam=beam, lookahead_frames=m, most_tokens_per_frame=most)
+    config = DecodingConfig(beam=beam, ctc_weight=0.0, lookahead_frames=m, most_tokens_per_frame=most)
     return Search(engine, lookahead, config, engine.classes - 1)
 
 
@@ -34,12 +35,17 @@ def heard(spikes: tuple[int, ...], frames: int) -> Evidence:
     return Evidence(spikes, (1,) * len(spikes), frames=frames)
 
 
+def frames_of(spikes: tuple[int, ...], frames: int) -> Heard:
+    """Frames of which CTC says no more than where the spikes are; it has no weight in these searches."""
+    return Heard(nothing_heard(frames), np.zeros((frames, CLASSES), np.float32), heard(spikes, frames))
+
+
 def listen(searching: Search, spikes: tuple[int, ...], arrivals: list[int]) -> Beam:
     """Frames arrive up to each of `arrivals`; then the speech ends."""
     beam = searching.start()
     for frames in arrivals:
-        beam = searching.advance(beam, nothing_heard(frames), heard(spikes, frames), final=False)
-    return searching.advance(beam, nothing_heard(FRAMES), heard(spikes, FRAMES), final=True)
+        beam = searching.advance(beam, frames_of(spikes, frames), final=False)
+    return searching.advance(beam, frames_of(spikes, FRAMES), final=True)
 
 
 def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) -> Hypothesis:
@@ -71,7 +77,7 @@ def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) ->
         tokens.append(best)
         halts.append(max(t, int(step.end_BNH.max())))
         state = step.state
-    return Hypothesis(tuple(tokens), score, tuple(halts), searched, consumed, steps)
+    return Hypothesis(tuple(tokens), score, score, tuple(halts), searched, consumed, steps)
 
 
 @settings(max_examples=60, deadline=None)
@@ -100,7 +106,7 @@ def test_an_undecided_step_waits() -> None:
     halts = np.random.default_rng([0, END]).integers(1, 9, 2)
     searching = search(TableEngine(0, CLASSES, end_bonus=-50.0), m=6)
     for frames in range(1, FRAMES):
-        beam = searching.advance(searching.start(), nothing_heard(frames), heard((0,), frames), final=False)
+        beam = searching.advance(searching.start(), frames_of((0,), frames), final=False)
         assert beam.live[0].steps == (frames >= min(halts.max(), 6))
         if not beam.live[0].steps:
             assert beam.live == searching.start().live
@@ -113,21 +119,21 @@ def test_end_is_never_written_before_the_end(seed: int, spikes: tuple[int, ...],
     searching = search(TableEngine(seed, CLASSES, end_bonus=1.0), beam)
     now = searching.start()
     for frames in range(FRAMES):
-        now = searching.advance(now, nothing_heard(frames), heard(spikes, frames), final=False)
+        now = searching.advance(now, frames_of(spikes, frames), final=False)
         assert now.ended == ()
         assert not any({0, END} & set(h.tokens) for h in now.live)
-    ended = searching.advance(now, nothing_heard(FRAMES), heard(spikes, FRAMES), final=True)
+    ended = searching.advance(now, frames_of(spikes, FRAMES), final=True)
     assert not any({0, END} & set(h.tokens) for h in (*ended.live, *ended.ended))
 
 
 def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
     engine = TableEngine(0, CLASSES, end_bonus=50.0)
     searching = search(engine, m=4)
-    held = searching.advance(searching.start(), nothing_heard(30), heard((2, 3, 9), 30), final=False)
+    held = searching.advance(searching.start(), frames_of((2, 3, 9), 30), final=False)
     assert [window.limit_B.tolist() for window in engine.asked] == [[6], [13]]  # 3 + 4 has been seen from 2 + 4 on
     assert held.live == (Hypothesis(searched=13),)
-    assert searching.advance(held, nothing_heard(30), heard((2, 3, 9), 30), final=False).live == held.live
-    ended = searching.advance(held, nothing_heard(30), heard((2, 3, 9), 30), final=True)
+    assert searching.advance(held, frames_of((2, 3, 9), 30), final=False).live == held.live
+    ended = searching.advance(held, frames_of((2, 3, 9), 30), final=True)
     assert engine.asked[-1].limit_B.tolist() == [NO_LIMIT]
     assert ended.best.tokens == ()
     assert ended.best.steps == 1
@@ -136,7 +142,7 @@ def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
 def test_without_evidence_nothing_is_asked_before_the_end() -> None:
     engine = TableEngine(0)
     searching = search(engine)
-    beam = searching.advance(searching.start(), nothing_heard(FRAMES), heard((), FRAMES), final=False)
+    beam = searching.advance(searching.start(), frames_of((), FRAMES), final=False)
     assert beam.live == searching.start().live
     assert engine.asked == []
 
@@ -144,15 +150,15 @@ def test_without_evidence_nothing_is_asked_before_the_end() -> None:
 @settings(max_examples=40, deadline=None)
 @given(seeds, speech, st.integers(1, 8))
 def test_t_never_passes_its_limit_and_never_falls(seed: int, spikes: tuple[int, ...], m: int) -> None:
-    searching = search(TableEngine(seed, CLASSES, -1.0), m=m)
-    best = listen(searching, spikes, [10, 20]).best
+    engine = TableEngine(seed, CLASSES, -1.0)
+    best = listen(search(engine, m=m), spikes, [10, 20]).best
     assert best.halts == tuple(sorted(best.halts))
-    before = 0
-    for written, halt in enumerate(best.halts):
-        later = spikes[written:]
-        limit = min(FRAMES, max(before, later[-1]) + m) if later else FRAMES
-        assert halt <= limit
-        before = halt
+    limits = {NO_LIMIT, *(spike + m for spike in spikes), *(halt + m for halt in (0, *best.halts))}
+    assert all(
+        int(window.limit_B[0]) in limits for window in engine.asked
+    )  # from a spike or from t_{i-1}, or at the end
+    looked = np.maximum.accumulate([0, *(int(min(w.limit_B[0], w.frames_B[0])) for w in engine.asked)])
+    assert all(halt <= looked[-1] for halt in best.halts)
 
 
 def test_the_furthest_head_sets_t_and_it_never_falls() -> None:
@@ -205,7 +211,7 @@ def test_a_beam_of_four_scores_at_least_as_well_as_greedy() -> None:
 @given(seeds, speech, st.integers(1, 6))
 def test_the_beam_is_sorted_and_its_state_belongs_to_it(seed: int, spikes: tuple[int, ...], beam: int) -> None:
     searching = search(TableEngine(seed, CLASSES, -1.0), beam)
-    now = searching.advance(searching.start(), nothing_heard(FRAMES), heard(spikes, FRAMES), final=False)
+    now = searching.advance(searching.start(), frames_of(spikes, FRAMES), final=False)
     assert len(now.live) <= beam
     assert [h.score for h in now.live] == sorted((h.score for h in now.live), reverse=True)
     for hypothesis, prefix in zip(now.live, now.state[0], strict=True):
@@ -217,7 +223,7 @@ def test_the_beam_is_sorted_and_its_state_belongs_to_it(seed: int, spikes: tuple
 @pytest.mark.parametrize("beam", [1, 4, 50])
 def test_a_beam_wider_than_the_vocabulary_holds_no_impossible_text(beam: int) -> None:
     searching = search(TableEngine(3, 4, end_bonus=-3.0), beam)
-    now = searching.advance(searching.start(), nothing_heard(FRAMES), heard((5, 10), FRAMES), final=False)
+    now = searching.advance(searching.start(), frames_of((5, 10), FRAMES), final=False)
     assert now.ended == ()
     assert 1 <= len(now.live) <= min(beam, 2**2)
     assert all(set(h.tokens) <= {1, 2} and math.isfinite(h.score) for h in now.live)
@@ -233,7 +239,7 @@ def test_blank_never_stands_between_a_hypothesis_and_its_end() -> None:
             return step
 
     searching = search(Blank(0))
-    assert searching.advance(searching.start(), nothing_heard(30), heard((2,), 30), False).live[0].tokens == ()
+    assert searching.advance(searching.start(), frames_of((2,), 30), False).live[0].tokens == ()
 
 
 def test_tokens_per_frame_are_bounded() -> None:
@@ -247,9 +253,33 @@ def test_offline_attention_waits_for_the_end() -> None:
         def decode(self, *given):  # type: ignore[no-untyped-def]
             return super().decode(*given)._replace(ready_B=given[-1].final_B)
 
-    searching = Search(Offline(0, CLASSES), whole_utterance, DecodingConfig(most_tokens_per_frame=0.1), END)
+    searching = Search(
+        Offline(0, CLASSES), whole_utterance, DecodingConfig(ctc_weight=0.0, most_tokens_per_frame=0.1), END
+    )
     now = searching.start()
     for frames in (1, 20, FRAMES):
-        now = searching.advance(now, nothing_heard(frames), heard((0,), frames), final=False)
+        now = searching.advance(now, frames_of((0,), frames), final=False)
         assert now.live[0].steps == 0
-    assert searching.advance(now, nothing_heard(FRAMES), heard((0,), FRAMES), final=True).best.tokens
+    assert searching.advance(now, frames_of((0,), FRAMES), final=True).best.tokens
+
+
+def test_the_joint_score_is_the_weighted_sum_of_decoder_and_ctc() -> None:
+    engine = TableEngine(3, CLASSES, end_bonus=3.0)
+    searching = Search(engine, lookahead, DecodingConfig(beam=3, ctc_weight=0.4, most_tokens_per_frame=0.1), END)
+    log_ctc = np.log(np.random.default_rng(1).dirichlet(np.ones(CLASSES), size=FRAMES))
+    spoken = frames_of((3, 9, 15), FRAMES)._replace(log_ctc_TV=log_ctc)
+    ended = searching.advance(searching.start(), spoken, final=True).ended
+    assert ended
+    for h in ended:
+        ctc = prefix_scores(np.array([h.tokens], np.int64).reshape(1, -1), log_ctc).whole_B[0]
+        assert h.score == pytest.approx(0.6 * h.attention + 0.4 * ctc, abs=1e-9)
+
+
+def test_ctc_can_overrule_the_decoder() -> None:
+    engine = TableEngine(3, CLASSES)
+    surely = np.full((FRAMES, CLASSES), 1e-6)
+    surely[:, 0] = 1.0
+    surely[[5, 15]] = np.eye(CLASSES)[[2, 1]] + 1e-6
+    spoken = frames_of((5, 15), FRAMES)._replace(log_ctc_TV=np.log(surely / surely.sum(1, keepdims=True)))
+    searching = Search(engine, lookahead, DecodingConfig(beam=4, ctc_weight=0.95, most_tokens_per_frame=0.1), END)
+    assert searching.advance(searching.start(), spoken, final=True).best.tokens == (2, 1)

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headsync.audio import FloatArray
 from headsync.config import DecodingConfig
 from headsync.engine import NO_LIMIT, BoolArray, Decoded, Engine, IntArray, Memory, State, Window
+from headsync.search.ctc_prefix import Scores, prefix_scores
 from headsync.search.evidence import Evidence
 from headsync.search.policy import Policy
 from headsync.streaming import take_rows
@@ -24,7 +26,8 @@ class Hypothesis:
     """A text so far, and how it came about."""
 
     tokens: tuple[int, ...] = ()
-    score: float = 0.0
+    score: float = 0.0  # joint, of decoder and CTC
+    attention: float = 0.0  # of the decoder alone
     halts: tuple[int, ...] = ()  # t_i of every token
     searched: int = 0  # up to here there is nothing more to write
     consumed: int = 0  # sum over layers, heads and steps of frames consumed: the numerator of eq. (10)
@@ -47,6 +50,14 @@ class Beam(NamedTuple):
         return max((*self.ended, *self.live), key=lambda h: h.score) if self.ended else self.live[0]
 
 
+class Heard(NamedTuple):
+    """What there is of an utterance so far: its frames as the decoder and as CTC see them."""
+
+    memory: Memory
+    log_ctc_TV: FloatArray
+    evidence: Evidence
+
+
 @dataclass(frozen=True)
 class Search:
     """What does not change during a search."""
@@ -59,29 +70,54 @@ class Search:
     def start(self) -> Beam:
         return Beam((Hypothesis(),), (), self.engine.start_decoder(1))
 
-    def advance(self, beam: Beam, memory: Memory, evidence: Evidence, final: bool) -> Beam:
+    def advance(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         """Take all the steps that can be taken on the frames that there are.
 
         The end comes after them, even if it arrived with the last of them: else the text would depend on that.
         """
-        beam = self._steps(beam, memory, evidence, final=False)
-        return self._steps(beam, memory, evidence, final=True) if final else beam
+        beam = self._steps(beam, heard, final=False)
+        return self._steps(self._rescored(beam, heard), heard, final=True) if final else beam
 
-    def _steps(self, beam: Beam, memory: Memory, evidence: Evidence, final: bool) -> Beam:
-        while not self._over(beam, evidence.frames):
-            beam, window = self._limits(beam, evidence, final)
+    def _steps(self, beam: Beam, heard: Heard, final: bool) -> Beam:
+        while not self._over(beam, heard.evidence.frames):
+            beam, window = self._limits(beam, heard.evidence, final)
             if window is None:
                 return beam
             tokens = np.array([h.tokens[-1] if h.tokens else self.end for h in beam.live])
-            step = self.engine.decode(tokens, _up_to(memory, window), beam.state, window)
+            step = self.engine.decode(tokens, _up_to(heard.memory, window), beam.state, window)
             if not step.ready_B.all():
                 return beam
-            ends = 1 + step.log_p_BV[:, 1:].argmax(1) == self.end  # the blank is CTC's
+            attention_BV, joint_BV = self._score(beam, step, heard)
+            ends = joint_BV.argmax(1) == self.end
             if not final and ends.any():
                 beam = beam._replace(live=_hold(beam.live, ends, window.limit_B))
                 continue
-            beam = self._expand(beam, step, final)
+            if not final:
+                joint_BV[:, self.end] = -np.inf
+            beam = self._expand(beam, step, attention_BV, joint_BV)
         return beam
+
+    def _score(self, beam: Beam, step: Decoded, heard: Heard) -> tuple[Scores, Scores]:
+        """Decoder and joint scores of every hypothesis with every token after it; (1 - w) decoder + w CTC."""
+        attention_BV = np.array([h.attention for h in beam.live])[:, None] + step.log_p_BV.astype(np.float64)
+        attention_BV[:, 0] = -np.inf  # the blank is CTC's
+        weight = self.config.ctc_weight
+        if weight == 0:
+            return attention_BV, attention_BV.copy()
+        ctc = prefix_scores(_tokens(beam), heard.log_ctc_TV)
+        ctc.psi_BV[:, self.end] = ctc.whole_B
+        return attention_BV, (1 - weight) * attention_BV + weight * ctc.psi_BV
+
+    def _rescored(self, beam: Beam, heard: Heard) -> Beam:
+        """Before anything is final: what was scored when fewer frames had come is scored on all of them."""
+        weight = self.config.ctc_weight
+        if weight == 0:
+            return beam
+        psi_B = prefix_scores(_tokens(beam), heard.log_ctc_TV).psi_B
+        scores = [(1 - weight) * h.attention + weight * float(psi) for h, psi in zip(beam.live, psi_B, strict=True)]
+        order = sorted(range(len(scores)), key=lambda row: -scores[row])
+        live = tuple(replace(beam.live[row], score=scores[row]) for row in order)
+        return Beam(live, beam.ended, take_rows(beam.state, order))
 
     def _limits(self, beam: Beam, evidence: Evidence, final: bool) -> tuple[Beam, Window | None]:
         """Where each hypothesis may look; no window if one of them has to wait."""
@@ -93,18 +129,14 @@ class Search:
         limit_B = np.array([NO_LIMIT if limit is None else limit for limit in limits])
         return beam, Window(limit_B, np.full_like(limit_B, evidence.frames), np.full(len(limits), final))
 
-    def _expand(self, beam: Beam, step: Decoded, final: bool) -> Beam:
-        log_p = step.log_p_BV.astype(np.float64)
-        log_p[:, 0] = -np.inf
-        if not final:
-            log_p[:, self.end] = -np.inf
-        total = np.array([h.score for h in beam.live])[:, None] + log_p
-        flat = np.argsort(-total, axis=None, kind="stable")[: self.config.beam]
+    def _expand(self, beam: Beam, step: Decoded, attention_BV: Scores, joint_BV: Scores) -> Beam:
+        flat = np.argsort(-joint_BV, axis=None, kind="stable")[: self.config.beam]
         live, rows, ended = [], [], list(beam.ended)
-        for row, token in zip(*np.unravel_index(flat, total.shape), strict=True):
-            if total[row, token] == -np.inf:  # the beam is wider than there are texts
+        for row, token in zip(*np.unravel_index(flat, joint_BV.shape), strict=True):
+            if joint_BV[row, token] == -np.inf:  # the beam is wider than there are texts
                 continue
-            grown = _grown(beam.live[row], int(token), float(total[row, token]), step.end_BNH[row])
+            scores = float(joint_BV[row, token]), float(attention_BV[row, token])
+            grown = _grown(beam.live[row], int(token), scores, step.end_BNH[row])
             if token == self.end:
                 ended.append(replace(grown, tokens=grown.tokens[:-1], halts=grown.halts[:-1]))
             else:
@@ -129,9 +161,15 @@ def _hold(live: tuple[Hypothesis, ...], ends: BoolArray, limit_B: IntArray) -> t
     )
 
 
-def _grown(h: Hypothesis, token: int, score: float, end_NH: IntArray) -> Hypothesis:
+def _tokens(beam: Beam) -> IntArray:
+    return np.array([h.tokens for h in beam.live], np.int64).reshape(len(beam.live), -1)
+
+
+def _grown(h: Hypothesis, token: int, scores: tuple[float, float], end_NH: IntArray) -> Hypothesis:
     t = max(h.t, int(end_NH.max()))  # the furthest frame reached by any head of any layer, and never back
-    return Hypothesis((*h.tokens, token), score, (*h.halts, t), h.searched, h.consumed + int(end_NH.sum()), h.steps + 1)
+    return Hypothesis(
+        (*h.tokens, token), *scores, (*h.halts, t), h.searched, h.consumed + int(end_NH.sum()), h.steps + 1
+    )
 
 
 def _up_to(memory: Memory, window: Window) -> Memory:
