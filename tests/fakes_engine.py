@@ -29,6 +29,7 @@ class TableEngine:
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         self.asked.append(window)
+        assert len(self.asked) < 10_000, "the search goes round in circles"
         prefixes = np.concatenate([state[0], tokens_B[:, None]], 1)
         rows = [self._row(*row, memory.keys_BNHTD.shape[3]) for row in zip(prefixes, *window, strict=True)]
         log_p, ends, ready = zip(*rows, strict=True)

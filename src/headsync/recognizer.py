@@ -43,6 +43,7 @@ class Recognizer:
         *,
         beam: int | None = None,
         lookahead_frames: int | None = None,
+        ctc_weight: float | None = None,
         threshold: float | None = None,
         threads: int = 1,
     ) -> Recognizer:
@@ -51,8 +52,8 @@ class Recognizer:
         `threshold` is that of each head; HS-DACS halts at H times it.
         """
         folder = load_folder(find(name_or_folder))
-        given = {"beam": beam, "lookahead_frames": lookahead_frames}
-        decoding = replace(folder.config.decoding, **{k: v for k, v in given.items() if v is not None})
+        given = {"beam": beam, "lookahead_frames": lookahead_frames, "ctc_weight": ctc_weight}
+        decoding = replace(folder.config.decoding, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
         if threshold is not None and not threshold > 0:
             raise ConfigError(f"threshold = {threshold} must be more than 0")
         return cls(folder, load_engine(folder, threshold, threads), decoding)

@@ -268,11 +268,12 @@ def test_the_joint_score_is_the_weighted_sum_of_decoder_and_ctc() -> None:
     searching = Search(engine, lookahead, DecodingConfig(beam=3, ctc_weight=0.4, most_tokens_per_frame=0.1), END)
     log_ctc = np.log(np.random.default_rng(1).dirichlet(np.ones(CLASSES), size=FRAMES))
     spoken = frames_of((3, 9, 15), FRAMES)._replace(log_ctc_TV=log_ctc)
-    ended = searching.advance(searching.start(), spoken, final=True).ended
-    assert ended
-    for h in ended:
-        ctc = prefix_scores(np.array([h.tokens], np.int64).reshape(1, -1), log_ctc).whole_B[0]
-        assert h.score == pytest.approx(0.6 * h.attention + 0.4 * ctc, abs=1e-9)
+    beam = searching.advance(searching.start(), spoken, final=True)
+    for h in (*beam.live, *beam.ended):
+        ctc = prefix_scores(np.array([h.tokens], np.int64).reshape(1, -1), log_ctc)
+        of_ctc = ctc.whole_B[0] if h in beam.ended else ctc.psi_B[0]
+        assert h.score == pytest.approx(0.6 * h.attention + 0.4 * of_ctc, abs=1e-9)
+    assert beam.live
 
 
 def test_ctc_can_overrule_the_decoder() -> None:
@@ -283,3 +284,24 @@ def test_ctc_can_overrule_the_decoder() -> None:
     spoken = frames_of((5, 15), FRAMES)._replace(log_ctc_TV=np.log(surely / surely.sum(1, keepdims=True)))
     searching = Search(engine, lookahead, DecodingConfig(beam=4, ctc_weight=0.95, most_tokens_per_frame=0.1), END)
     assert searching.advance(searching.start(), spoken, final=True).best.tokens == (2, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end(seed: int) -> None:
+    """The most that may be written has been written before the last frames come: these still count, and may reorder."""
+    config = DecodingConfig(beam=4, ctc_weight=0.5, lookahead_frames=4, most_tokens_per_frame=0.01)
+    searching = Search(TableEngine(seed, CLASSES, end_bonus=-50.0), lookahead, config, END)
+    log_ctc = np.log(np.random.default_rng(seed).dirichlet(np.ones(CLASSES), size=FRAMES))
+    beam = searching.start()
+    for frames in (10, 32):
+        beam = searching.advance(
+            beam, frames_of(tuple(range(8)), frames)._replace(log_ctc_TV=log_ctc[:frames]), final=False
+        )
+    assert len(beam.live[0].tokens) == 6
+    beam = searching.advance(beam, frames_of(tuple(range(8)), FRAMES)._replace(log_ctc_TV=log_ctc), final=True)
+    psi = prefix_scores(np.array([h.tokens for h in beam.live]), log_ctc).psi_B
+    joint = [0.5 * h.attention + 0.5 * one for h, one in zip(beam.live, psi, strict=True)]
+    assert [h.score for h in beam.live] == pytest.approx(joint, abs=1e-9)
+    assert joint == sorted(joint, reverse=True)
+    for hypothesis, prefix in zip(beam.live, beam.state[0], strict=True):
+        assert (*prefix[1:], *hypothesis.tokens[-1:]) == hypothesis.tokens

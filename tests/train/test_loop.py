@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -19,7 +20,7 @@ from headsync.audio import read_audio
 from headsync.config import load_config
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, TrainingError
-from headsync.folder import CARD, WEIGHTS
+from headsync.folder import CARD, WEIGHTS, load_folder
 from headsync.recognizer import Recognizer
 from headsync.train import loop
 from headsync.train.data import Batches
@@ -216,6 +217,59 @@ def test_parts_of_a_pass_are_measured_and_hold_every_utterance_once(recipe: Path
         assert sorted(index for batch in indices for index in batch) == list(range(len(run.train)))
         passes.append(indices)
     assert passes[0] != passes[1]
+
+
+def test_only_the_first_pass_comes_in_order_of_length(recipe: Path, tmp_path: Path) -> None:
+    overrides = [f"training.folder={tmp_path}", "training.shortest_first=true", "training.epochs_per_pass=2"]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
+
+    def seconds_of_pass(number: int) -> list[float]:
+        batches = []
+        for run.progress.epoch in (2 * number, 2 * number + 1):
+            batches += epoch_rows(run)
+        return [max(run.train[index].seconds for index in batch) for batch in batches]
+
+    # Lengths are scattered by up to a tenth before they are put in order, so that neighbours change.
+    first, second = seconds_of_pass(0), seconds_of_pass(1)
+    assert all(later > 0.8 * earlier for earlier, later in itertools.pairwise(first))
+    assert any(later < 0.8 * earlier for earlier, later in itertools.pairwise(second))
+
+
+def test_a_run_starts_from_the_weights_and_statistics_of_another(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    overrides = [f"training.folder={tmp_path}", f"training.start_from={undisturbed}/model", "training.seed=5"]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
+    expected = load_file(undisturbed / "model" / WEIGHTS)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.model.state_dict().items())
+    np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
+    assert run.progress.update == 0
+
+
+def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(
+    recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shutil.copytree(undisturbed / "model", tmp_path / "model"))
+    overrides = [f"training.start_from={model}", "training.epochs=1"]
+    quietly(recipe, tmp_path / "whole", *overrides)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "joint_loss", Interrupts(loop.joint_loss, 4, after=False))
+        with pytest.raises(KeyboardInterrupt):
+            quietly(recipe, tmp_path / "stopped", *overrides)
+    shutil.rmtree(model)
+    quietly(recipe, tmp_path / "stopped", *overrides)
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["network.width=32", "encoder.layers=2", "data.tokens=characters"])
+def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
+    recipe: Path, undisturbed: Path, tmp_path: Path, change: str
+) -> None:
+    start_from = f"training.start_from={undisturbed}/model"
+    assert_complains(
+        ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, start_from, change
+    )
+    assert_complains(ConfigError, "do not fit", recipe, tmp_path, "training.start_from=nowhere")
 
 
 class Interrupts:

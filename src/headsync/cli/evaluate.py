@@ -22,7 +22,10 @@ def evaluate(
     json_out: Annotated[Path | None, typer.Option("--json", help="Also write the figures and all texts here.")] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
     lookahead: Annotated[int | None, typer.Option(min=1, help="Encoder frames M a step may look ahead.")] = None,
-    threshold: Annotated[float | None, typer.Option(min=0.0, help="Fraction of the full halting threshold.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(min=0.0, help="Halting threshold of each head, 1 in the paper.")
+    ] = None,
+    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
 ) -> None:
     """Measure errors, delay, cost and speed of a model."""
@@ -34,12 +37,12 @@ def evaluate(
     utterances = read_manifest(manifest)[:limit]
     if not utterances:
         raise DataError(f"{manifest}: the manifest is empty, so there is nothing to measure.")
-    recognizer = loading.load_recognizer(model, beam=beam, lookahead_frames=lookahead, threshold=threshold)
+    settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold, "ctc_weight": ctc_weight}
+    recognizer = loading.load_recognizer(model, **settings)  # type: ignore[arg-type]
     with progress_bar(manifest.name) as progress:
         report = measure(recognizer, utterances, progress=progress)
     _print_table(report)
     if json_out:
-        settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold}
         _write_json(json_out, {"model": model, "manifest": str(manifest), **settings, **report.to_dict()})
 
 

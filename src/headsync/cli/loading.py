@@ -15,11 +15,14 @@ def load_recognizer(
     beam: int | None = None,
     lookahead_frames: int | None = None,
     threshold: float | None = None,
+    ctc_weight: float | None = None,
 ) -> Listener:
     """Load a model by name or folder; None is the shipped one, and a setting of None is what its folder says."""
     from headsync.recognizer import Recognizer
 
-    return Recognizer.load(model, beam=beam, lookahead_frames=lookahead_frames, threshold=threshold)
+    return Recognizer.load(
+        model, beam=beam, lookahead_frames=lookahead_frames, threshold=threshold, ctc_weight=ctc_weight
+    )
 
 
 def shipped_models() -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """CTC prefix scores: how probable is it that the speech so far begins with these tokens?
 
 For a prefix g, r^n_t and r^b_t are the log probabilities of having produced g by frame t, ending in its last label or
-in blank. Extended by c, with phi_t = r^b_t(g) where c repeats g's last label and logaddexp(r^n_t(g), r^b_t(g)) otherwise:
+in blank. Let phi_t be r^b_t(g) where c repeats the last label of g, and logaddexp(r^n_t(g), r^b_t(g)) otherwise. Then
 
     psi(gc) = logsumexp over t of phi_{t-1} + log p_t(c)          the speech begins with gc
     r_T(g)  = logaddexp(r^n_T(g), r^b_T(g))                       the speech is g and nothing more

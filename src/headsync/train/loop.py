@@ -40,6 +40,8 @@ from headsync.train.losses import Losses, joint_loss
 from headsync.train.report import Report
 from headsync.train.schedule import noam
 
+CHECKPOINT = "checkpoint.safetensors"
+
 
 @dataclass
 class Run:
@@ -58,7 +60,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / CHECKPOINT
 
     @property
     def model_folder(self) -> Path:
@@ -97,10 +99,10 @@ def start(config: Config, say: Callable[[str], None]) -> Run:
     dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     torch.manual_seed(config.training.seed)
     model = Model(config, NUM_MEL, vocabulary.size)
-    if config.training.start_from:
-        _start_from(model, Path(config.training.start_from))
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     folder = Path(config.training.folder)
+    if config.training.start_from and not (folder / CHECKPOINT).exists():
+        _start_from(model, Path(config.training.start_from))
     folder.mkdir(parents=True, exist_ok=True)
     statistics = _statistics(folder / STATISTICS, config.training.start_from, train_set, say)
     progress = Progress(fingerprint=_fingerprint(config, vocabulary))
@@ -237,9 +239,9 @@ def _usable(
 
 def _statistics(path: Path, start_from: str, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
-    if start_from:
-        return Statistics.load(Path(start_from) / STATISTICS)
-    if not path.exists():
+    if not path.exists() and start_from:
+        save_statistics(path, Statistics.load(Path(start_from) / STATISTICS))
+    elif not path.exists():
         say("measuring mean and variance of the features")
         save_statistics(path, statistics_of(utterances))
     return Statistics.load(path)
