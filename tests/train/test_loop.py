@@ -23,6 +23,7 @@ from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, T
 from headsync.folder import CARD, WEIGHTS, load_folder
 from headsync.recognizer import Recognizer
 from headsync.train import loop
+from headsync.train.checkpoint import Progress, save_checkpoint
 from headsync.train.data import Batches
 from headsync.train.evaluate import DevResult
 from headsync.train.loop import Run, epoch_rows, start, train, update
@@ -321,6 +322,24 @@ def test_stopped_in_the_middle_of_a_step_of_adam_it_does_not_keep_half_of_it(
     quietly(recipe, tmp_path)
     assert weights(tmp_path) == weights(undisturbed)
     assert log(tmp_path) == log(undisturbed)
+
+
+def test_at_every_checkpoint_the_log_on_disk_is_as_far(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a kill right after it loses no line: what comes later is logged again, what is missing never would be."""
+    seen = []
+
+    def saved(path: Path, model: Any, adam: Any, progress: Progress) -> None:
+        save_checkpoint(path, model, adam, progress)
+        entries = log(tmp_path)
+        assert len([e for e in entries if "loss" in e]) == progress.update
+        assert len([e for e in entries if "dev" in e]) == progress.epoch
+        seen.append(progress.update)
+
+    monkeypatch.setattr(loop, "save_checkpoint", saved)
+    quietly(recipe, tmp_path, "training.checkpoint_seconds=0.0")
+    assert len(seen) > seen[-1]  # after every update, and after every epoch
 
 
 def test_ctrl_c_loses_no_update(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headsync.config import Config, dump, load_config
+from headsync.config import Config, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
 from headsync.features import NUM_MEL, Statistics
@@ -277,10 +277,14 @@ def _introduce(run: Run, say: Callable[[str], None]) -> None:
 
 
 def _fingerprint(config: Config, vocabulary: Vocabulary) -> str:
-    """What must stay the same for a checkpoint to be taken up; the length of the run and the like may change."""
-    free = replace(config.training, epochs=1, patience=0, threads=1, checkpoint_seconds=0.0, folder="")
-    fixed = replace(config, training=free, decoding=type(config.decoding)(), data=replace(config.data, workers=0))
-    return hashlib.sha256((dump(fixed) + json.dumps(vocabulary.tokens)).encode()).hexdigest()[:16]
+    """What must stay the same for a checkpoint to be taken up; the length of the run and the like may change.
+
+    Only what differs from the defaults counts, so that a later version with more settings can go on with the run.
+    """
+    free = replace(config.training, epochs=100, patience=0, threads=1, checkpoint_seconds=120.0, folder="runs/run")
+    parts = (config.network, config.encoder, config.decoder, replace(config.data, workers=1), free)
+    told = [{k: v for k, v in asdict(part).items() if v != asdict(type(part)())[k]} for part in parts]
+    return hashlib.sha256(json.dumps([told, vocabulary.tokens]).encode()).hexdigest()[:16]
 
 
 def _check_finite(norm: Tensor, update: int) -> None:
