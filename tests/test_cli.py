@@ -557,7 +557,7 @@ def manifest(wav: Path, tmp_path: Path) -> Path:
 
 def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path, says: Any) -> None:
     says("one nine", "three")
-    settings = ("--beam", 2, "--lookahead", 8, "--threshold", 0.5)
+    settings = ("--beam", 2, "--lookahead", 8, "--threshold", 0.5, "--ctc-weight", 0.4)
     result = run("evaluate", "some-model", manifest, "--json", tmp_path / "out.json", *settings)
     assert result.exit_code == 0, result.stderr
     figures = {line[:26].strip(): line[26:].strip() for line in result.stdout.splitlines()}
@@ -568,7 +568,8 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["insertions"] == "0"
     assert figures["cost ratio r"] == "0.500"
     assert figures["delay, median"] == "0.20 s"
-    assert says.asked == {"model": "some-model", "beam": 2, "lookahead_frames": 8, "threshold": 0.5}
+    decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
+    assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["error_rate"] == pytest.approx(1 / 3, abs=1e-4)
     assert document["model"] == "some-model"

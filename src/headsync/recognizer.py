@@ -79,7 +79,8 @@ class Session:
         self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder)
         self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary)
         self._finished = False
-        self.audio_seconds = 0.0
+        self._samples = 0
+        self._rate = 0  # none yet
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
         """More sound, of any length, rate and number of channels; what it brought to light."""
@@ -87,8 +88,13 @@ class Session:
             raise AudioError("this session has been finished; open another one for more sound")
         mono = mix_down(np.asarray(samples))
         resampler = self._resampler_for(sample_rate)
-        self.audio_seconds += len(mono) / sample_rate
+        self._samples += len(mono)
         return self._take(resampler.push(mono), final=False)
+
+    @property
+    def audio_seconds(self) -> float:
+        """How much sound has been pushed; counted in samples, so that no cutting changes it."""
+        return self._samples / self._rate if self._rate else 0.0
 
     def finish(self) -> list[Event]:
         """No more sound will come: the last words. Finishing twice brings nothing."""

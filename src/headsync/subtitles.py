@@ -33,7 +33,7 @@ def to_text(finals: Sequence[Final]) -> str:
 
 def to_json(finals: Sequence[Final], **about: Any) -> str:
     """One line: what is known about the recording, the transcript, and the utterances with their words and times."""
-    transcript = " ".join(final.text for final in finals)
+    transcript = " ".join(final.text for final in finals if final.text)
     utterances = [final.to_dict() for final in finals]
     return json.dumps({**about, "text": transcript, "utterances": utterances}, ensure_ascii=False) + "\n"
 
@@ -70,7 +70,7 @@ def cut_cues(finals: Sequence[Final]) -> list[Cue]:
 
 
 def _join(words: Sequence[Word]) -> str:
-    return " ".join(word.text for word in words)
+    return " ".join(word.text for word in words if word.text)
 
 
 def _group(words: Sequence[Word]) -> Iterator[list[Word]]:

@@ -25,7 +25,7 @@ def evaluate(
     threshold: Annotated[
         float | None, typer.Option(min=0.0, help="Halting threshold of each head, 1 in the paper.")
     ] = None,
-    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search.")] = None,
+    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Weight of CTC in the search.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
 ) -> None:
     """Measure errors, delay, cost and speed of a model."""

@@ -11,7 +11,7 @@ from headsync.cli.progress import progress_bar
 
 prepare = typer.Typer(help="Make audio and manifests to train on.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Argument(help="Folder to write to; what is there already is not made again.")]
+Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same corpus.")]
 
 

@@ -38,7 +38,7 @@ def transcribe(
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
     beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
-    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search.")] = None,
+    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Weight of CTC in the search.")] = None,
 ) -> None:
     """Stream recordings and print what was said."""
     if len(files) > 1 and format in (Format.srt, Format.vtt):

@@ -54,7 +54,7 @@ class TimedSession:
     @property
     def text(self) -> str:
         """The transcript so far."""
-        return " ".join(final.text for final in self.finals)
+        return " ".join(final.text for final in self.finals if final.text)
 
     @property
     def delays(self) -> list[float]:
