@@ -608,7 +608,8 @@ def test_demo_compares_with_what_is_expected(recordings: Path, says: Say) -> Non
     says("one two", "three")
     result = run("demo", "--fast")
     assert result.exit_code == 0, result.stderr
-    assert "  one two\n  delay 0.20 s · r 0.50" in result.stdout
+    growing = "    0.50 s  one\n    0.80 s  one two\n    1.00 s  one two.\n  delay 0.20 s · r 0.50"
+    assert growing in result.stdout  # a pipe sees it grow, too
     assert "2 of 2 recordings as expected" in result.stdout
     says("one two", "nine")
     result = run("demo", "--fast")

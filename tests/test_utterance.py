@@ -111,9 +111,10 @@ def test_long_silence_is_forgotten() -> None:
         events, now = hear(now, SILENCE * BLOCK)
         assert events == []
         assert now.memory is not None
+        assert now.log_ctc_TV is not None
         assert now.memory.keys_BNHTD.shape[3] <= CONFIG.lead_frames
-        assert now.memory.keys_BNHTD.base is None  # a copy, which does not hold all that came before
-        assert now.evidence.frames <= CONFIG.lead_frames
+        assert now.memory.keys_BNHTD.base is now.log_ctc_TV.base is None  # copies: nothing before them is held
+        assert len(now.log_ctc_TV) == now.memory.keys_BNHTD.shape[3] == now.evidence.frames
         assert now.first_frame + now.evidence.frames == (n + 1) * BLOCK
     events, now = hear(now, [0, 0, 1, 0], first=500 * BLOCK)
     (final,) = finals(now.finish(1.0)[0])
@@ -152,6 +153,15 @@ def test_an_utterance_opens_a_lead_before_its_first_evidence() -> None:
     (final,) = finals(now.finish(2.04)[0])
     assert final.halts == (51,)
     assert final.cost_ratio == pytest.approx((7 + 7) / (2 * 7))  # the word, and the step that ends
+
+
+@pytest.mark.parametrize("size", [1, BLOCK, 100])
+def test_ctc_and_decoder_see_the_same_frames(size: int) -> None:
+    """With so much weight on CTC, a word would be lost if silence were forgotten in one of them only."""
+    config = DecodingConfig(ctc_weight=0.9, lookahead_frames=4, lead_frames=6, trailing_frames=10)
+    script = SILENCE * 43 + [2] + SILENCE * 5 + [1] + SILENCE * 30 + [3] + SILENCE * 3
+    events = listen(script, size, config)
+    assert [(final.text, final.halts) for final in finals(events)] == [("two one", (44, 50)), ("three", (81,))]
 
 
 def test_an_utterance_that_goes_on_and_on_is_ended_at_a_short_pause() -> None:
