@@ -79,10 +79,13 @@ class DecodingConfig:
     trailing_frames: int = 30  # and ends after so much silence
     longest_frames: int = 500  # after this long any short pause ends it
     most_tokens_per_frame: float = 1.0
+    token_lead_frames: int = 1  # how long before its CTC spike a token begins
+    token_frames: int = 5  # and how long after it it ends, if no other follows before
 
     def __post_init__(self) -> None:
         _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, trailing_frames=self.trailing_frames)
-        _at_least(0, lead_frames=self.lead_frames)
+        _at_least(0, lead_frames=self.lead_frames, token_lead_frames=self.token_lead_frames)
+        _at_least(0, token_frames=self.token_frames)
         _at_least(self.trailing_frames, longest_frames=self.longest_frames)
         _fraction(evidence=self.evidence, ctc_weight=self.ctc_weight)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)

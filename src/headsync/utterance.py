@@ -14,7 +14,6 @@ from headsync.audio import FloatArray
 from headsync.blocks import Block
 from headsync.engine import Memory
 from headsync.events import Event, Final, Partial, Word
-from headsync.framing import ENCODER_FRAME_SECONDS
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.beam import Beam, Heard, Hypothesis, Search
@@ -136,7 +135,7 @@ class Utterance:
         return self.vocabulary.decode(hypothesis.tokens)
 
     def _words(self, hypothesis: Hypothesis) -> tuple[Word, ...]:
-        return timed_words(self.vocabulary, hypothesis, self.evidence, self.first_frame * ENCODER_FRAME_SECONDS)
+        return timed_words(self.vocabulary, hypothesis, self.evidence, self.first_frame, self.search.config)
 
 
 def _cut(memory: Memory, first: int, end: int) -> Memory:

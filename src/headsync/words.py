@@ -1,29 +1,36 @@
 """When words were said: from the CTC spikes of their tokens.
 
-A spike tells where CTC was sure of a token, not where the word began. A word therefore runs from the middle between its
-spike and the one before, at most HALF_FRAMES before its spike, to its spike and a little more.
+CTC spikes where it becomes sure of a token, which with some right context is near its beginning. So a token lasts from
+just before its spike to the next token, or a while after its spike if nothing follows soon. Both are settings of the
+model (`decoding.token_lead_frames`, `decoding.token_frames`), because they depend on what its tokens are.
 """
 
 from __future__ import annotations
 
+from headsync.config import DecodingConfig
 from headsync.events import Word
 from headsync.framing import ENCODER_FRAME_SECONDS
 from headsync.search.beam import Hypothesis
 from headsync.search.evidence import Evidence
 from headsync.tokens import Vocabulary
 
-LEAD_FRAMES = 8
-TAIL_FRAMES = 2
 
+def timed_words(
+    vocabulary: Vocabulary, hypothesis: Hypothesis, evidence: Evidence, first_frame: int, config: DecodingConfig
+) -> tuple[Word, ...]:
+    """The words of a hypothesis in seconds of the stream; in order, none overlapping.
 
-def timed_words(vocabulary: Vocabulary, hypothesis: Hypothesis, evidence: Evidence, offset: float) -> tuple[Word, ...]:
-    """The words of a hypothesis in seconds of the stream; in order, none overlapping."""
+    `first_frame` is where in the stream the utterance begins.
+    """
     spikes = token_frames(hypothesis, evidence)
+    spans = vocabulary.words(hypothesis.tokens)
+    starts = [max(0, spikes[span.first] - config.token_lead_frames) for span in spans]
     words, before = [], 0
-    for span in vocabulary.words(hypothesis.tokens):
-        start = max(before, spikes[span.first] - LEAD_FRAMES)
-        end = max(start + 1, spikes[span.end - 1] + TAIL_FRAMES)
-        words.append(Word(span.text, _seconds(start, offset), _seconds(end, offset)))
+    for n, span in enumerate(spans):
+        start = max(before, starts[n])
+        following = starts[n + 1] if n + 1 < len(spans) else evidence.frames
+        end = max(start + 1, min(spikes[span.end - 1] + config.token_frames, following))
+        words.append(Word(span.text, _seconds(first_frame + start), _seconds(first_frame + end)))
         before = end
     return tuple(words)
 
@@ -33,7 +40,7 @@ def token_frames(hypothesis: Hypothesis, evidence: Evidence) -> list[int]:
     frames: list[int] = []
     first = 0
     for token, halt in zip(hypothesis.tokens, hypothesis.halts, strict=True):
-        matching = [n for n in range(first, len(evidence.spikes)) if evidence.tokens[n] == token]
+        matching = (n for n in range(first, len(evidence.spikes)) if evidence.tokens[n] == token)
         found = next((n for n in matching if evidence.spikes[n] < halt), None)
         if found is None:
             frames.append(max(frames[-1] if frames else 0, halt - 1))
@@ -43,5 +50,5 @@ def token_frames(hypothesis: Hypothesis, evidence: Evidence) -> list[int]:
     return frames
 
 
-def _seconds(frame: int, offset: float) -> float:
-    return round(offset + frame * ENCODER_FRAME_SECONDS, 3)
+def _seconds(frame: int) -> float:
+    return round(frame * ENCODER_FRAME_SECONDS, 3)

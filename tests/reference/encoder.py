@@ -25,7 +25,7 @@ def norm(x: Array, w: Weights, name: str) -> Array:
 
 
 def front(features: Array, w: Weights) -> list[Array]:
-    """Two 3x3 CNN layers of stride 2 without padding, each with a ReLU, and a linear layer, times the root of the width.
+    """Two 3x3 CNN layers of stride 2 without padding, each with a ReLU; a linear layer; the root of the width.
 
     Frame k sees feature frames 4k to 4k+6.
     """
