@@ -36,7 +36,7 @@ def timed_words(
 
 
 def token_frames(hypothesis: Hypothesis, evidence: Evidence) -> list[int]:
-    """A frame for every token: the spike of the same token nearest to where it was decided, in order."""
+    """A frame for every token, in order: the next spike of the same token, or where it was decided if there is none."""
     frames: list[int] = []
     first = 0
     for token, halt in zip(hypothesis.tokens, hypothesis.halts, strict=True):
@@ -45,7 +45,7 @@ def token_frames(hypothesis: Hypothesis, evidence: Evidence) -> list[int]:
         if found is None:
             frames.append(max(frames[-1] if frames else 0, halt - 1))
         else:
-            frames.append(evidence.spikes[found])
+            frames.append(max(frames[-1] if frames else 0, evidence.spikes[found]))
             first = found + 1
     return frames
 

@@ -47,7 +47,8 @@ class Beam(NamedTuple):
 
     @property
     def best(self) -> Hypothesis:
-        return max((*self.ended, *self.live), key=lambda h: h.score) if self.ended else self.live[0]
+        """The best that has ended, if any has: what is still live then ran into the limit on its length."""
+        return max(self.ended, key=lambda h: h.score) if self.ended else self.live[0]
 
 
 class Heard(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headsync.engine import NO_LIMIT
 from headsync.search.evidence import Evidence
 
 Policy = Callable[[int, int, int, Evidence, int], int | None]
@@ -27,7 +26,7 @@ def lookahead(written: int, t: int, searched: int, evidence: Evidence, m: int) -
 
 def whole_utterance(written: int, t: int, searched: int, evidence: Evidence, m: int) -> int | None:
     """Offline attention looks at everything, so it has to wait for the end."""
-    return NO_LIMIT
+    return None
 
 
 POLICIES: dict[str, Policy] = {"softmax": whole_utterance, "dacs": lookahead, "hs-dacs": lookahead}
