@@ -406,3 +406,9 @@ def test_the_real_corpora_keep_their_promises(shared_data: Path) -> None:
     assert len(training) > 1_500
     assert not {one.speaker for one in natural} & {one.speaker for one in training}
     assert sum(len(recordings) for by_digit in takes.values() for recordings in by_digit) == 10_800
+
+
+def test_the_strings_alone_leave_out_all_other_speech(made: Path) -> None:
+    train, alone = (read_manifest(made / f"{name}.jsonl") for name in ("train", "train-strings"))
+    assert {one.id for one in alone} == {one.id for one in train if "speech-" not in one.speaker}
+    assert 0 < len(alone) <= len(train)

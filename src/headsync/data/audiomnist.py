@@ -24,7 +24,7 @@ import soundfile
 from headsync.data.kaldi import Spoken, read_kaldi
 from headsync.data.manifest import Counts as Counts
 from headsync.data.manifest import Utterance, write_manifest
-from headsync.data.studio import DIGITS, PARTS, Plan, Studio, Takes
+from headsync.data.studio import DIGITS, OTHER_SPEECH, PARTS, Plan, Studio, Takes
 from headsync.errors import DataError
 
 RECIPE = 1  # raise it when the same seed would give other recordings
@@ -59,6 +59,7 @@ def prepare(
         made[part].append(utterance)
         if progress:
             progress(done, len(jobs))
+    made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
     if speech:

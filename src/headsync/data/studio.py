@@ -28,6 +28,7 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean")
 
 LONGEST_SECONDS = 16.0
+OTHER_SPEECH = "speech-"  # before the names of those who say no digits
 MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
 ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the room alone
 SILENCE_SECONDS = 30.0  # around the strings of test-silence
@@ -214,12 +215,12 @@ class Studio:
         samples = _as_float(self.other(one.audio))
         length = min(len(samples), int(generator.uniform(0.5, 3.0) * SAMPLE_RATE))
         begin = int(generator.integers(len(samples) - length + 1))
-        return samples[begin : begin + length], f"speech-{one.speaker}"
+        return samples[begin : begin + length], f"{OTHER_SPEECH}{one.speaker}"
 
     def _other_speech(self, part: str, generator: Generator) -> Made:
         one = _pick(self.plan.speech(part), generator)
         samples = augment.speed(_as_float(self.other(one.audio)), generator.uniform(0.9, 1.15))
-        return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"speech-{one.speaker}")
+        return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"{OTHER_SPEECH}{one.speaker}")
 
     def _babblers(self, part: str, generator: Generator) -> list[FloatArray]:
         pool = self.plan.speech(part)
