@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import jiwer
 import numpy as np
 import pytest
 
-from headsync import Final, Recognizer
+from headsync import Final, ModelError, Recognizer
 from headsync.audio import mix_down, read_audio, resample
 from headsync.cli.demo import RECORDINGS
 from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, split_speakers
 from headsync.data.kaldi import read_kaldi
+from headsync.folder import shipped
 
 RATE = 16_000
 
@@ -81,3 +83,12 @@ def test_naturally_spoken_strings(recognizer: Recognizer, shared_data: Path) -> 
     pairs = [(one.text, text_of(recognizer, *read_audio(one.audio))) for one in natural_strings(spoken)]
     assert len(pairs) == 77
     assert error_rate(pairs) <= 0.30
+
+
+def test_a_model_with_an_unknown_mechanism_is_told_in_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(shipped()["digits-en"], folder)
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace('"hs-dacs"', '"hs-dacz"'))
+    with pytest.raises(ModelError, match=r"damaged: .*did you mean \"hs-dacs\""):
+        Recognizer.load(folder)

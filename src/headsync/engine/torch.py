@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 
 from headsync.audio import FloatArray
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
-from headsync.errors import ModelError
+from headsync.errors import ConfigError, ModelError
 from headsync.features import NUM_MEL
 from headsync.folder import ModelFolder
 
@@ -33,9 +33,11 @@ class TorchEngine:
     @classmethod
     def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
-        model = Model(folder.config, NUM_MEL, folder.vocabulary.size)
         try:
+            model = Model(folder.config, NUM_MEL, folder.vocabulary.size)
             model.load_state_dict(load_file(folder.weights))
+        except ConfigError as error:
+            raise ModelError(f"{folder.path}: {error}; copy or train the model again") from None
         except (SafetensorError, RuntimeError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ModelError(
