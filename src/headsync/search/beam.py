@@ -81,7 +81,7 @@ class Search:
 
     def _steps(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         while not self._over(beam, heard.evidence.frames):
-            beam, window = self._limits(beam, heard.evidence, final)
+            window = self._window(beam, heard.evidence, final)
             if window is None:
                 return beam
             tokens = np.array([h.tokens[-1] if h.tokens else self.end for h in beam.live])
@@ -120,15 +120,15 @@ class Search:
         live = tuple(replace(beam.live[row], score=scores[row]) for row in order)
         return Beam(live, beam.ended, take_rows(beam.state, order))
 
-    def _limits(self, beam: Beam, evidence: Evidence, final: bool) -> tuple[Beam, Window | None]:
+    def _window(self, beam: Beam, evidence: Evidence, final: bool) -> Window | None:
         """Where each hypothesis may look; no window if one of them has to wait."""
         limits = [
             self.policy(len(h.tokens), h.t, h.searched, evidence, self.config.lookahead_frames) for h in beam.live
         ]
         if None in limits and not final:
-            return beam, None
+            return None
         limit_B = np.array([NO_LIMIT if limit is None else limit for limit in limits])
-        return beam, Window(limit_B, np.full_like(limit_B, evidence.frames), np.full(len(limits), final))
+        return Window(limit_B, np.full_like(limit_B, evidence.frames), np.full(len(limits), final))
 
     def _expand(self, beam: Beam, step: Decoded, attention_BV: Scores, joint_BV: Scores) -> Beam:
         flat = np.argsort(-joint_BV, axis=None, kind="stable")[: self.config.beam]
