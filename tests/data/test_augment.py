@@ -174,6 +174,26 @@ def test_equalising_changes_the_colour() -> None:
         assert abs(10 * np.log10(after / before)) > 0.2
 
 
+def test_coding_keeps_length_level_and_most_of_the_sound() -> None:
+    samples = tone(400) * np.float32(0.01)
+    changed = augment.coded(samples, 24.0)
+    assert len(changed) == len(samples)
+    assert power(changed[2000:-2000]) == pytest.approx(power(samples[2000:-2000]), rel=0.2)
+    assert not np.array_equal(changed, samples)
+    noise = augment.noise_of("white", SAMPLE_RATE, generator())
+    coarse, fine = (power(augment.coded(noise, kbit) - noise) for kbit in (12.0, 48.0))
+    assert coarse > 1.2 * fine
+
+
+def test_a_matched_sound_has_the_other_s_long_term_spectrum() -> None:
+    bright = augment.noise_of("white", SAMPLE_RATE, generator(1))
+    dark = augment.noise_of("pink", SAMPLE_RATE, generator(2))
+    matched = augment.match_spectrum(bright, augment.speech_spectrum(dark))
+    tilt = [band_power(x, 200, 800) / band_power(x, 2_000, 7_000) for x in (bright, dark, matched)]
+    assert tilt[0] < 0.2
+    assert tilt[2] == pytest.approx(tilt[1], rel=0.15)
+
+
 @pytest.mark.parametrize("peak_db", [-40.0, -1.0, 6.0])
 def test_the_level_is_set_by_the_peak(peak_db: float) -> None:
     assert 20 * np.log10(np.abs(augment.set_level(tone(500), peak_db)).max()) == pytest.approx(peak_db, abs=1e-3)

@@ -6,10 +6,12 @@ recording depends on its seed alone.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 import soxr
 
 from headsync.audio import SAMPLE_RATE, FloatArray
@@ -81,6 +83,25 @@ def speech_power(samples: FloatArray) -> float:
     return float(powers[powers >= 0.1 * powers.mean()].mean())
 
 
+def speech_spectrum(samples: FloatArray) -> npt.NDArray[np.float64]:
+    """The long-term power spectrum (129 bins) of what is said in a recording: voice, microphone and coding together."""
+    width = 256
+    if len(samples) < width:
+        return np.ones(width // 2 + 1)
+    views = np.lib.stride_tricks.sliding_window_view(samples, width)[:: width // 2]
+    powers = np.square(np.abs(np.fft.rfft(views * np.hanning(width))))
+    loud = powers.sum(1) >= 0.1 * powers.sum(1).mean()
+    smooth = np.convolve(np.pad(powers[loud].mean(0), 2, mode="edge"), np.full(5, 0.2), mode="valid")
+    return np.asarray(smooth / max(float(smooth.mean()), 1e-20) + 1e-9)
+
+
+def match_spectrum(samples: FloatArray, spectrum: npt.NDArray[np.float64]) -> FloatArray:
+    """The same words as if recorded where the spectrum was taken; no frequency is moved by more than 20 dB."""
+    bins = np.linspace(0, SAMPLE_RATE / 2, len(spectrum))
+    gains = np.clip(np.sqrt(spectrum / speech_spectrum(samples)), 0.1, 10.0)
+    return _filter(samples, lambda hertz: np.interp(hertz, bins, gains))
+
+
 def noise_spectrum(stretches: Sequence[FloatArray]) -> npt.NDArray[np.float64]:
     """The power spectrum (129 bins) of background noise, from stretches where nobody speaks."""
     width = 256
@@ -144,7 +165,7 @@ def _ramp(length: int, fade: int) -> FloatArray:
 def roughen(
     samples: FloatArray, generator: np.random.Generator, voices: Callable[[], Sequence[FloatArray]] | None = None
 ) -> FloatArray:
-    """What may happen between a mouth and a recogniser: room, noise, line or microphone, level, clipping.
+    """What may happen between a mouth and a recogniser: room, noise, line or microphone, coding, level, clipping.
 
     `voices` hands out speech for babble; without it there is no babble.
     """
@@ -159,6 +180,8 @@ def roughen(
         samples = telephone(samples, companded=bool(generator.random() < 0.5))
     elif line < 0.3:
         samples = equalise(samples, generator)
+    if generator.random() < 0.2:
+        samples = coded(samples, generator.uniform(12.0, 48.0))
     if generator.random() < 0.02:
         samples = np.clip(set_level(samples, generator.uniform(2.0, 10.0)), -1.0, 1.0)
     return set_level(samples, generator.uniform(-40.0, -1.0))
@@ -185,6 +208,18 @@ def telephone(samples: FloatArray, companded: bool) -> FloatArray:
         narrow = _mu_law(narrow)
     wide = np.asarray(soxr.resample(narrow, 8_000, SAMPLE_RATE), dtype=np.float32)
     return np.pad(wide, (0, max(0, len(samples) - len(wide))))[: len(samples)]
+
+
+def coded(samples: FloatArray, kbit: float) -> FloatArray:
+    """The sound after Opus coding at about so many kbit a second, as in calls and in most speech on the net."""
+    peak = max(float(np.abs(samples).max(initial=0.0)), 1e-9)
+    level = 1.0 - (kbit - 6.0) / 250.0  # how the library counts from 256 kbit (0) down to 6 kbit (1)
+    file = io.BytesIO()
+    driven = samples * np.float32(0.5 / peak)
+    soundfile.write(file, driven, SAMPLE_RATE, format="OGG", subtype="OPUS", compression_level=level)
+    file.seek(0)
+    decoded, _ = soundfile.read(file, dtype="float32")
+    return np.asarray(np.pad(decoded, (0, max(0, len(samples) - len(decoded))))[: len(samples)] * np.float32(peak / 0.5))
 
 
 def equalise(samples: FloatArray, generator: np.random.Generator) -> FloatArray:

@@ -2,6 +2,11 @@
 
 Single takes are trimmed, evened and laid into their speaker's own room noise, run together or set apart, and for
 training roughened (`augment.py`). Each recording depends only on the plan, its part and its number.
+
+Digits come from one corpus and all other speech from another, and a network would gladly learn to tell the corpora
+apart instead of the words. So each is often given the sound of the other (`match_spectrum`), both are varied in the same
+ways, and some speech that is not digits is made of the digits' own recordings, played backwards or cut and put
+together wrongly.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ OTHER_SPEECH = "speech-"  # before the names of those who say no digits
 MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
 ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the room alone
 SILENCE_SECONDS = 30.0  # around the strings of test-silence
+NOTHING_CHANCE, OTHER_SPEECH_CHANCE, NONSENSE_CHANCE = 0.05, 0.15, 0.08  # of train recordings without any digit
+OTHER_SOUND_CHANCE = 0.5  # of a recording that is given the sound of the other corpus
+SAME_ONSET = ({6, 7}, {4, 5})  # the beginning of one and the rest of the other may still be heard as the other
 LENGTH_CHANCES = (0.11, 0.10, 0.12, 0.14, 0.12, 0.11, 0.10, 0.08, 0.06, 0.06)  # of 1 to 10 digits; the mean is 5
 CLEAN_PEAK_DB = -6.0
 
@@ -56,14 +64,13 @@ class Plan:
     seed: int
     takes: Takes
     speakers: dict[str, tuple[str, ...]]  # train, dev, test
-    others: dict[str, tuple[Spoken, ...]]  # train, test: speech without digits
+    others: dict[str, tuple[Spoken, ...]]  # train, dev, test: speech without digits
 
     def voices(self, part: str) -> tuple[str, ...]:
         return self.speakers[part.split("-")[0]]
 
     def speech(self, part: str) -> tuple[Spoken, ...]:
-        """Dev takes from train: what the test speakers say must not choose between models."""
-        return self.others["test" if part.startswith("test") else "train"]
+        return self.others[part.split("-")[0]]
 
 
 class Take(NamedTuple):
@@ -84,6 +91,7 @@ class Manner:
     long_silence_chance: float
     digital_silence_chance: float
     other_speech_chance: float
+    other_sound_chance: float
 
     def silence(self, generator: Generator) -> float:
         """Seconds before or after the speech."""
@@ -98,6 +106,7 @@ CLEAN = Manner(
     long_silence_chance=0.03,
     digital_silence_chance=0.0,
     other_speech_chance=0.0,
+    other_sound_chance=0.0,
 )
 ROUGH = Manner(
     speed=(0.8, 1.35),  # above one also moves men's formants towards those of women and children
@@ -105,7 +114,8 @@ ROUGH = Manner(
     evened=True,
     long_silence_chance=0.15,
     digital_silence_chance=0.05,
-    other_speech_chance=0.15,
+    other_speech_chance=0.2,
+    other_sound_chance=OTHER_SOUND_CHANCE,
 )
 
 
@@ -117,6 +127,8 @@ class Studio:
         self.take = lru_cache(maxsize=None)(read_take)
         self.other = lru_cache(maxsize=1500)(read_trimmed)  # about 200 MB of four-second utterances
         self.room = lru_cache(maxsize=None)(self._room)
+        self.sound = lru_cache(maxsize=None)(lambda path: augment.speech_spectrum(_as_float(self.other(path))))
+        self.voice = lru_cache(maxsize=None)(self._voice)
 
     def make(self, part: str, index: int) -> Utterance:
         """The recording of that number, from an earlier run where it is whole."""
@@ -148,18 +160,21 @@ class Studio:
 
     def _rough(self, part: str, generator: Generator) -> Made:
         """A string as in training; in train itself some recordings are speech without digits, or no speech at all."""
-        kind = generator.random()
-        if part == "train" and kind < 0.05:
+        kind = generator.random() if part == "train" else 1.0
+        if kind < NOTHING_CHANCE:
             return Made(self._nothing(part, generator), "", "")
-        if part == "train" and kind < 0.17 and self.plan.speech(part):
+        if kind < NOTHING_CHANCE + OTHER_SPEECH_CHANCE and self.plan.speech(part):
             made = self._other_speech(part, generator)
+        elif kind < NOTHING_CHANCE + OTHER_SPEECH_CHANCE + NONSENSE_CHANCE:
+            made = self._string(part, generator, ROUGH, nonsense=True)
         else:
             made = self._string(part, generator, ROUGH)
         voices = (lambda: self._babblers(part, generator)) if self.plan.speech(part) else None
         return made._replace(samples=augment.roughen(made.samples, generator, voices))
 
-    def _string(self, part: str, generator: Generator, manner: Manner) -> Made:
+    def _string(self, part: str, generator: Generator, manner: Manner, nonsense: bool = False) -> Made:
         """Digits of one speaker, sometimes of two, joined; what does not fit into the longest recording is left out."""
+        take_piece = self._no_digit if nonsense else self._piece
         speakers = generator.choice(self.plan.voices(part), size=2 if generator.random() < 0.1 else 1).tolist()
         digits = generator.integers(10, size=1 + generator.choice(10, p=LENGTH_CHANCES))
         factor = float(generator.uniform(*manner.speed))
@@ -167,7 +182,7 @@ class Studio:
         stretch = float(generator.uniform(0.8, 1.15)) if generator.random() < manner.tempo_chance else None
         pieces, gaps = [], []
         for digit in digits:
-            pieces.append(self._piece(_one_of(speakers, generator), int(digit), stretch, generator))
+            pieces.append(take_piece(_one_of(speakers, generator), int(digit), stretch, generator))
             gaps.append(_gap(generator))
         pieces, gains = _evened(pieces, manner, generator)
         count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
@@ -177,7 +192,10 @@ class Studio:
         room = self.room(speakers[0]) * gain**2
         joined = augment.join(pieces[:count], starts, augment.background(room, length, generator))
         sound = augment.speed(joined, factor) if factor != 1.0 else joined
-        made = Made(sound, " ".join(DIGITS[digit] for digit in digits[:count]), "+".join(dict.fromkeys(speakers)))
+        if manner.other_sound_chance and generator.random() < manner.other_sound_chance and self.plan.speech(part):
+            sound = augment.match_spectrum(sound, self.sound(_pick(self.plan.speech(part), generator).audio))
+        text = "" if nonsense else " ".join(DIGITS[digit] for digit in digits[:count])
+        made = Made(sound, text, "+".join(dict.fromkeys(speakers)))
         if self.plan.speech(part) and generator.random() < manner.other_speech_chance:
             return self._among_other_speech(made, part, room, generator)
         return made
@@ -191,6 +209,18 @@ class Studio:
         if stretch is None:
             return samples
         return augment.tempo(samples, 1.0 / float(np.clip(stretch * generator.uniform(0.94, 1.06), 0.75, 1.2)))
+
+    def _no_digit(self, speaker: str, digit: int, stretch: float | None, generator: Generator) -> FloatArray:
+        """A digit played backwards, or the beginning of one with the rest of another."""
+        piece = self._piece(speaker, digit, stretch, generator)
+        if generator.random() < 0.5:
+            return piece[::-1].copy()
+        others = [d for d in range(10) if d != digit and {d, digit} not in SAME_ONSET]
+        rest = self._piece(speaker, int(generator.choice(others)), stretch, generator)
+        cut, cut_rest = (round(len(p) * generator.uniform(0.35, 0.6)) for p in (piece, rest))
+        level = np.float32(_amplitude(piece) / _amplitude(rest))
+        halves = [piece[:cut], rest[cut_rest:] * level]
+        return augment.join(halves, [0, cut - cut // 8], np.zeros(cut - cut // 8 + len(halves[1]), dtype=np.float32))
 
     def _among_other_speech(self, made: Made, part: str, room: Spectrum, generator: Generator) -> Made:
         """The string with a stretch of other speech before it, after it, or both, as far as there is space."""
@@ -212,15 +242,24 @@ class Studio:
 
     def _stretch_of_speech(self, part: str, generator: Generator) -> tuple[FloatArray, str]:
         one = _pick(self.plan.speech(part), generator)
-        samples = _as_float(self.other(one.audio))
+        samples = self._varied_speech(one, part, generator)
         length = min(len(samples), int(generator.uniform(0.5, 3.0) * SAMPLE_RATE))
         begin = int(generator.integers(len(samples) - length + 1))
         return samples[begin : begin + length], f"{OTHER_SPEECH}{one.speaker}"
 
     def _other_speech(self, part: str, generator: Generator) -> Made:
         one = _pick(self.plan.speech(part), generator)
-        samples = augment.speed(_as_float(self.other(one.audio)), generator.uniform(0.9, 1.15))
+        samples = self._varied_speech(one, part, generator)
         return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"{OTHER_SPEECH}{one.speaker}")
+
+    def _varied_speech(self, one: Spoken, part: str, generator: Generator) -> FloatArray:
+        """Other speech, varied as the strings are, and often with the sound of a digits' speaker."""
+        samples = _as_float(self.other(one.audio))
+        if generator.random() < OTHER_SOUND_CHANCE:
+            samples = augment.match_spectrum(samples, self.voice(_one_of(self.plan.voices(part), generator)))
+        if generator.random() < ROUGH.tempo_chance:
+            samples = augment.tempo(samples, 1.0 / float(generator.uniform(0.8, 1.15)))
+        return augment.speed(samples, float(generator.uniform(*ROUGH.speed)))
 
     def _babblers(self, part: str, generator: Generator) -> list[FloatArray]:
         pool = self.plan.speech(part)
@@ -239,6 +278,11 @@ class Studio:
             voices = self._babblers(part, generator) if kind == "babble" else ()
             noise = augment.noise_of(kind, length, generator, voices)
         return augment.set_level(noise, generator.uniform(-70.0, -10.0))
+
+    def _voice(self, speaker: str) -> Spectrum:
+        """The long-term spectrum of a digits' speaker."""
+        first = [_read(recordings[0]) for recordings in self.plan.takes[speaker]]
+        return augment.speech_spectrum(np.concatenate(first))
 
     def _room(self, speaker: str) -> Spectrum:
         """The spectrum of the noise in which a speaker was recorded, from before and after some of the digits."""
