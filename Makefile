@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check format clean
+.PHONY: demo test test-slow mutants check format clean
 
 demo: $(READY)  ## stream the bundled recordings through the shipped model
 	$(BIN)/headsync demo
@@ -14,6 +14,9 @@ test: $(READY)  ## the tests
 
 test-slow: $(READY)  ## the tests, with those that train for minutes
 	$(BIN)/python -m pytest -n 2 --dist loadscope --slow
+
+mutants: $(READY)  ## whether the tests notice faults in the attention mechanisms, some thirty of them
+	$(BIN)/python tests/mutants.py
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .

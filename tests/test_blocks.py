@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,8 @@ class EchoEngine:
 
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
         self.shapes.append(x_BWE.shape)
-        keys = x_BWE[:, None, None, : self.config.centre_frames]
+        centre = x_BWE.shape[1] if self.config.mode == "full" else self.config.centre_frames
+        keys = x_BWE[:, None, None, :centre]
         seen = np.full_like(keys, x_BWE[0, length_B[0] - 1, 1])
         return Encoded(keys[:, 0, 0] + state[0], Memory(keys, seen), (state[0] + 1000,))
 
@@ -64,9 +67,11 @@ def as_lists(blocks: list[Block]) -> list[object]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(sizes, st.integers(0, 90), st.lists(st.integers(0, 90), max_size=8))
-def test_any_cutting_gives_the_same_blocks(size: tuple[int, int, int], frames: int, cuts: list[int]) -> None:
-    config = EncoderConfig(1, *size)
+@given(sizes, st.sampled_from(["isolated", "full"]), st.integers(0, 90), st.lists(st.integers(0, 90), max_size=8))
+def test_any_cutting_gives_the_same_blocks(
+    size: tuple[int, int, int], mode: Literal["isolated", "full"], frames: int, cuts: list[int]
+) -> None:
+    config = EncoderConfig(1, *size, mode)
     at_once, cut, single = EchoEngine(config), EchoEngine(config), EchoEngine(config)
     blocks = push_all(at_once, config, numbered(frames), [])
     assert as_lists(push_all(cut, config, numbered(frames), [min(c, frames) for c in cuts])) == as_lists(blocks)
@@ -117,13 +122,13 @@ def test_a_stream_too_short_for_a_frame_has_no_block() -> None:
     assert len(push_all(EchoEngine(config), config, numbered(7), [])) == 1
 
 
-@pytest.mark.parametrize("mode", ["isolated", "reuse"])
+@pytest.mark.parametrize("mode", ["isolated", "reuse", "contextual", "full"])
 @pytest.mark.parametrize("frames", [1, 5, 12, 13, 23])
 def test_blocks_of_a_network_are_its_whole_encoder(mode: str, frames: int) -> None:
     config = Config(
-        NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
-        EncoderConfig(2, 4, 3, 2, mode),  # type: ignore[arg-type]
-        DecoderConfig(2),
+        network=NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
+        encoder=EncoderConfig(2, 4, 3, 2, mode),  # type: ignore[arg-type]
+        decoder=DecoderConfig(2),
     )
     model = scrambled(Model(config, NUM_MEL, 5))
     features = np.random.default_rng(0).normal(size=(needed_features(frames) + 1, NUM_MEL))
@@ -135,6 +140,18 @@ def test_blocks_of_a_network_are_its_whole_encoder(mode: str, frames: int) -> No
     keys = np.concatenate([b.memory.keys_BNHTD for b in blocks], 3)
     np.testing.assert_allclose(keys, memory.keys_BNHTD, rtol=0, atol=1e-9)
     assert np.concatenate([b.memory.values_BNHTD for b in blocks], 3).shape[3] == frames
+
+
+def test_an_encoder_of_full_context_gives_one_block_at_the_end() -> None:
+    config = EncoderConfig(1, 2, 3, 1, "full")
+    now = Blocks.start(EchoEngine(config), config)
+    for piece in np.split(numbered(400), [1, 20, 350]):
+        blocks, now = now.push(piece, final=False)
+        assert blocks == []
+    (block,), after = now.push(numbered(0), final=True)
+    assert [int(frame[0]) for frame in block.memory.keys_BNHTD[0, 0, 0]] == [4 * n for n in range(embedded_frames(400))]
+    assert block.time_seconds == pytest.approx(0.01 * (needed_features(embedded_frames(400)) - 1) + 0.025)
+    assert after.push(numbered(0), final=True)[0] == []
 
 
 def test_an_encoder_frame_is_forty_milliseconds() -> None:

@@ -536,13 +536,17 @@ def test_prepare_audiomnist_of_a_wrong_folder_gets_one_sentence(tmp_path: Path) 
     assert one_line(result.stderr)
 
 
-def test_train_hands_recipe_and_overrides_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "module"), [("recogniser", "loop"), ("lm", "lm")])
+def test_train_hands_recipe_and_overrides_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, module: str
+) -> None:
     asked: list[object] = []
-    loop = ModuleType("headsync.train.loop")
-    loop.train = lambda recipe, overrides: asked.extend([recipe, overrides])  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "headsync.train.loop", loop)
-    assert run("train", tmp_path / "r.toml", "train.seed=3", "model.heads=2").exit_code == 0
-    assert asked == [tmp_path / "r.toml", ["train.seed=3", "model.heads=2"]]
+    trainer = ModuleType(f"headsync.train.{module}")
+    trainer.train = lambda recipe, overrides: asked.extend([recipe, overrides])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
+    (tmp_path / "r.toml").write_text(f'kind = "{kind}"')
+    assert run("train", tmp_path / "r.toml", "training.seed=3", "training.epochs=2").exit_code == 0
+    assert asked == [tmp_path / "r.toml", ["training.seed=3", "training.epochs=2"]]
 
 
 # evaluate and demo

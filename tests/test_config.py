@@ -83,7 +83,7 @@ def test_a_whole_number_will_do_for_a_number(tmp_path: Path) -> None:
 def test_a_choice_lists_what_it_can_be(tmp_path: Path, value: str) -> None:
     message = complaint(tmp_path, f"[encoder]\nmode = {value}")
     assert message.startswith("encoder.mode = ")
-    assert message.endswith('is not known; it can be "isolated", "reuse"')
+    assert message.endswith('is not known; it can be "isolated", "reuse", "contextual", "full"')
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path, width: i
 
 
 def test_the_longest_utterance_is_longer_than_the_silence_that_ends_one(tmp_path: Path) -> None:
-    message = complaint(tmp_path, "[decoding]\ntrailing_frames = 30\nlongest_frames = 20")
-    assert message == "decoding.longest_frames = 20 must be at least 30"
+    message = complaint(tmp_path, "[decoding]\ntrailing_seconds = 30\nlongest_seconds = 20")
+    assert message == "decoding.longest_seconds = 20.0 must be at least 30.0"
 
 
 def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headsync.nn.model import Model
 from headsync.recognizer import Recognizer
 from headsync.train.loop import train
 
-RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if load_config(path).kind == "recogniser")
 CLASSES = {"words": 12, "characters": 52}  # ten words or fifty characters, the blank and the end
 
 

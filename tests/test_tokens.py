@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
-from headsync.tokens import Kind, Vocabulary
+from headsync.tokens import UNKNOWN, Kind, Vocabulary, build_vocabulary
 
 DIGITS = Vocabulary("words", ("one", "three", "two"))
 LETTERS = Vocabulary.build("characters", ["two one", "three"])
+PIECES = Vocabulary("bpe", ("▁t", "hr", "▁two", "▁", "e", "h", "r", "t", "w", "o"))
 
 texts = st.lists(st.text("abcdéß中", min_size=1, max_size=4), max_size=6).map(" ".join)
 
@@ -83,7 +85,7 @@ def test_a_vocabulary_is_frozen() -> None:
         DIGITS.kind = "characters"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("vocabulary", [DIGITS, LETTERS, Vocabulary("characters", ("ß", "中"))])
+@pytest.mark.parametrize("vocabulary", [DIGITS, LETTERS, PIECES, Vocabulary("characters", ("ß", "中"))])
 def test_a_saved_vocabulary_comes_back(tmp_path: Path, vocabulary: Vocabulary) -> None:
     path = tmp_path / "vocabulary.json"
     vocabulary.save(path)
@@ -108,6 +110,7 @@ def test_a_saved_vocabulary_comes_back(tmp_path: Path, vocabulary: Vocabulary) -
         '{"kind": "words", "tokens": ["a", 1]}',
         '{"kind": "characters", "tokens": ["ab"]}',
         '{"kind": "characters", "tokens": [" "]}',
+        '{"kind": "bpe", "tokens": ["a▁b"]}',
     ],
 )
 def test_a_damaged_vocabulary_is_told(tmp_path: Path, content: str) -> None:
@@ -125,3 +128,44 @@ def test_a_missing_vocabulary_is_told(tmp_path: Path) -> None:
 def test_texts_without_a_word_build_no_vocabulary() -> None:
     with pytest.raises(DataError, match="at least one token"):
         Vocabulary.build("words", ["", "  "])
+
+
+def test_words_outside_a_vocabulary_that_has_a_token_for_them_are_unknown() -> None:
+    vocabulary = Vocabulary("words", (UNKNOWN, "one"))
+    assert vocabulary.encode("nine one") == [1, 2]
+    assert vocabulary.decode([1, 2]) == "<unk> one"
+
+
+def test_pieces_are_grouped_into_words_by_the_mark_of_their_start() -> None:
+    ids = PIECES.encode("two three")
+    assert [PIECES.tokens[i - 1] for i in ids] == ["▁t", "w", "o", "▁t", "hr", "e", "e"]  # "▁two" has no way to arise
+    assert PIECES.words(ids) == [("two", 0, 3), ("three", 3, 7)]
+    assert PIECES.words(ids[1:]) == [("wo", 0, 2), ("three", 2, 6)]  # a text may begin within a word
+
+
+def test_a_mark_alone_belongs_to_the_word_after_it_and_is_no_word() -> None:
+    mark, h, o = (PIECES.tokens.index(token) + 1 for token in ("▁", "h", "o"))
+    assert PIECES.words([mark, h, o, mark, h, mark]) == [("ho", 1, 3), ("h", 4, 5)]
+
+
+@given(
+    ids=st.lists(st.integers(0, PIECES.size - 1), max_size=12), vocabulary=st.sampled_from([DIGITS, LETTERS, PIECES])
+)
+def test_the_text_so_far_is_how_the_text_begins(ids: list[int], vocabulary: Vocabulary) -> None:
+    ids = [i % vocabulary.size for i in ids]
+    for first in range(len(ids)):
+        assert vocabulary.decode(ids).startswith(vocabulary.decode(ids[:first]))
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
+def test_a_recipe_says_what_its_tokens_are(kind: Kind) -> None:
+    data = DataConfig(tokens=kind, bpe_size=9)
+    vocabulary = build_vocabulary(data, ["two one", "three two"])
+    assert vocabulary.kind == kind
+    assert vocabulary.decode(vocabulary.encode("three one")) == "three one"
+    assert len(vocabulary.tokens) == {"characters": 8, "words": 3, "bpe": 9}[kind]
+
+
+def test_a_mark_within_a_word_is_told() -> None:
+    with pytest.raises(DataError, match="'▁' in 'two▁two' marks the start of a word"):
+        PIECES.encode("two▁two")

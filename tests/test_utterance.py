@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,14 +12,15 @@ from hypothesis import strategies as st
 from fakes_engine import ReadingEngine, spoken
 from headsync.blocks import Block
 from headsync.config import DecodingConfig
-from headsync.events import Event, Final, Partial
+from headsync.engine import Decoded, IntArray, Memory, State, Window
+from headsync.events import Endpoint, Event, Final, Partial, Text
 from headsync.search.beam import Search
 from headsync.search.policy import lookahead
 from headsync.tokens import Vocabulary
 from headsync.utterance import Utterance
 
 VOCABULARY = Vocabulary("words", ("one", "two", "three"))
-CONFIG = DecodingConfig(lookahead_frames=4, lead_frames=6, trailing_frames=10, longest_frames=60)
+CONFIG = DecodingConfig(lookahead_frames=4, lead_seconds=0.24, trailing_seconds=0.4, longest_seconds=2.4)
 SILENCE, BLOCK = [0], 8
 
 # words with silence before each; 10 frames of silence part two utterances
@@ -40,9 +43,13 @@ def hear(now: Utterance, script: list[int], size: int = BLOCK, first: int = 0) -
     return events, now
 
 
-def listen(script: list[int], size: int = BLOCK, config: DecodingConfig = CONFIG) -> list[Event]:
+def listen_all(script: list[int], size: int = BLOCK, config: DecodingConfig = CONFIG) -> list[Event]:
     events, now = hear(start(config), script, size)
     return events + now.finish(0.04 * len(script))[0]
+
+
+def listen(script: list[int], size: int = BLOCK, config: DecodingConfig = CONFIG) -> list[Text]:
+    return [event for event in listen_all(script, size, config) if not isinstance(event, Endpoint)]
 
 
 def finals(events: list[Event]) -> list[Final]:
@@ -110,7 +117,7 @@ def test_long_silence_is_forgotten() -> None:
     now = start()
     for n in range(500):
         events, now = hear(now, SILENCE * BLOCK)
-        assert events == []
+        assert finals(events) == []
         assert now.memory is not None
         assert now.log_ctc_TV is not None
         assert now.memory.keys_BNHTD.shape[3] <= CONFIG.lead_frames
@@ -159,14 +166,14 @@ def test_an_utterance_opens_a_lead_before_its_first_evidence() -> None:
 @pytest.mark.parametrize("size", [1, BLOCK, 100])
 def test_ctc_and_decoder_see_the_same_frames(size: int) -> None:
     """With so much weight on CTC, a word would be lost if silence were forgotten in one of them only."""
-    config = DecodingConfig(ctc_weight=0.9, lookahead_frames=4, lead_frames=6, trailing_frames=10)
+    config = DecodingConfig(ctc_weight=0.9, lookahead_frames=4, lead_seconds=0.24, trailing_seconds=0.4)
     script = SILENCE * 43 + [2] + SILENCE * 5 + [1] + SILENCE * 30 + [3] + SILENCE * 3
     events = listen(script, size, config)
     assert [(final.text, final.halts) for final in finals(events)] == [("two one", (44, 50)), ("three", (81,))]
 
 
 def test_an_utterance_that_goes_on_and_on_is_ended_at_a_short_pause() -> None:
-    config = DecodingConfig(lookahead_frames=4, lead_frames=6, trailing_frames=30, longest_frames=40)
+    config = DecodingConfig(lookahead_frames=4, lead_seconds=0.24, trailing_seconds=1.2, longest_seconds=1.6)
     script = ([1] + SILENCE * 7) * 12
     texts = [final.text for final in finals(listen(script, config=config))]
     assert len(texts) > 1
@@ -174,19 +181,96 @@ def test_an_utterance_that_goes_on_and_on_is_ended_at_a_short_pause() -> None:
 
 
 def test_without_speech_there_is_no_event() -> None:
-    assert listen([]) == []
-    assert listen(SILENCE * 100) == []
+    assert listen_all([]) == []
+    assert listen_all(SILENCE * 100) == []
     assert start().finish(0.0)[0] == []
 
 
 def test_an_utterance_of_spaces_is_not_told() -> None:
     spelling = Vocabulary("characters", ("<space>", "a", "b"))
     events, now = hear(start(vocabulary=spelling), SILENCE * 4 + [1] + SILENCE * 20 + [2] + SILENCE * 3)
-    assert [(event.utterance, event.text) for event in events + now.finish(1.0)[0]] == [(0, "a"), (0, "a")]
+    told = [event for event in events + now.finish(1.0)[0] if not isinstance(event, Endpoint)]
+    assert [(event.utterance, event.text) for event in told] == [(0, "a"), (0, "a")]
 
 
 def test_pushing_leaves_the_value_as_it_was() -> None:
     before = start()
     first, second = hear(before, [0, 1, 0, 0]), hear(before, [0, 1, 0, 0])
     assert first[0] == second[0]
-    assert (before.memory, before.evidence, before.told) == (None, start().evidence, "")
+    assert (before.memory, before.evidence, before.told) == (None, start().evidence, ("", 0))
+
+
+def test_an_endpoint_says_why_the_utterance_ended() -> None:
+    events = listen_all(SILENCE * 5 + [2] + SILENCE * 30)
+    assert events[-1] == Endpoint(0, "pause", events[-2].time_seconds)
+    config = DecodingConfig(lookahead_frames=4, lead_seconds=0.24, trailing_seconds=1.2, longest_seconds=1.6)
+    reasons = [e.reason for e in listen_all(([1] + SILENCE * 7) * 12, config=config) if isinstance(e, Endpoint)]
+    assert reasons == ["length", "length"]
+    assert not any(isinstance(event, Endpoint) for event in listen_all(SILENCE * 5 + [2]))  # the stream ended it
+
+
+@pytest.mark.parametrize("size", [1, 7, BLOCK, 1000])
+def test_long_silence_is_told_once_for_every_time_nobody_speaks(size: int) -> None:
+    config = DecodingConfig(lookahead_frames=4, trailing_seconds=0.4, silence_seconds=4.0)  # 100 frames
+    script = SILENCE * 350 + [1] + SILENCE * 60 + [2] + SILENCE * 250
+    told = [(event.utterance, event.reason) for event in listen_all(script, size, config) if isinstance(event, Endpoint)]
+    assert told == [(0, "silence"), (0, "pause"), (1, "pause"), (2, "silence")]
+    first = next(event for event in listen_all(script, 1, config))
+    assert first.time_seconds == pytest.approx(4.0)
+
+
+class Guessing(ReadingEngine):
+    """Unsure of every token, so that hypotheses of a beam differ for a while."""
+
+    def __init__(self, classes: int, seed: int) -> None:
+        super().__init__(classes)
+        self.seed = seed
+
+    def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        step = super().decode(tokens_B, memory, state, window)
+        source = np.random.default_rng([self.seed, int(state[0][0])])
+        return step._replace(log_p_BV=step.log_p_BV + 6 * source.normal(size=step.log_p_BV.shape).astype(np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts, st.integers(2, 4), st.integers(0, 1000))
+def test_committed_words_stay_and_grow(script: list[int], beam: int, seed: int) -> None:
+    config = replace(CONFIG, beam=beam, ctc_weight=0.3)
+    search = Search(Guessing(VOCABULARY.size, seed), lookahead, config, VOCABULARY.end)
+    events, now = hear(Utterance.start(search, VOCABULARY), script)
+    kept: dict[int, list[str]] = {}
+    for event in events + now.finish(0.04 * len(script))[0]:
+        if isinstance(event, Endpoint):
+            continue
+        before = kept.get(event.utterance, [])
+        words = [word.text for word in event.words]
+        assert words[: len(before)] == before
+        if isinstance(event, Partial):
+            assert event.committed_words >= len(before)
+            assert f"{event.committed} {event.tentative}".split() == words
+            kept[event.utterance] = words[: event.committed_words]
+
+
+def test_with_one_hypothesis_everything_is_committed_at_once() -> None:
+    partials = [event for event in listen(SILENCE * 5 + [2] + SILENCE * 4 + [3]) if isinstance(event, Partial)]
+    assert [(partial.committed, partial.tentative) for partial in partials] == [("two", ""), ("two three", "")]
+
+
+def test_of_spelled_words_the_last_may_still_grow() -> None:
+    spelling = Vocabulary("characters", ("<space>", "a", "b"))
+    events, _ = hear(start(vocabulary=spelling), [0, 2, 3, 1, 3, 0, 0, 0], size=1)
+    told = [(event.committed, event.tentative) for event in events if isinstance(event, Partial)]
+    assert told[-1] == ("ab", "b")
+    assert ("", "ab") in told
+
+
+def test_further_readings_are_told_best_first() -> None:
+    config = replace(CONFIG, beam=3, nbest=3, ctc_weight=0.3)
+    search = Search(Guessing(VOCABULARY.size, 5), lookahead, config, VOCABULARY.end)
+    _, now = hear(Utterance.start(search, VOCABULARY), SILENCE * 5 + [2] + SILENCE * 4 + [3, 0, 0])
+    (final,) = finals(now.finish(1.0)[0])
+    assert 1 <= len(final.alternatives) <= 2
+    behind = [other.behind for other in final.alternatives]
+    assert behind == sorted(behind)
+    assert behind[0] >= 0
+    assert len({final.text, *(other.text for other in final.alternatives)}) == 1 + len(final.alternatives)

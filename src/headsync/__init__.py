@@ -5,7 +5,7 @@
     >>> session = recognizer.session()
     >>> for chunk in microphone:
     ...     for event in session.push(chunk, sample_rate=16_000):
-    ...         print(event.text)
+    ...         print(event)
     >>> session.finish()
 
 Start reading at `headsync.recognizer`.
@@ -14,14 +14,16 @@ Start reading at `headsync.recognizer`.
 from __future__ import annotations
 
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, ModelError, TrainingError
-from headsync.events import Event, Final, Partial, Word
+from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
 from headsync.folder import shipped as shipped_models
 from headsync.recognizer import Recognizer, Session
 
 __all__ = [
+    "Alternative",
     "AudioError",
     "ConfigError",
     "DataError",
+    "Endpoint",
     "Event",
     "Final",
     "HeadsyncError",

@@ -1,7 +1,8 @@
 """Feature frames to encoder blocks: collects what the next window [centre | right] needs, and encodes it.
 
 The clock of a stream is the block. A window is encoded when its right context is there (or the stream has ended), one
-at a time, with the same shapes for every cutting of the audio.
+at a time, with the same shapes for every cutting of the audio. An encoder of full context has one window, the whole
+stream, and nothing comes before the end.
 
 Shapes: T frames, F features, E width, V classes.
 """
@@ -48,8 +49,8 @@ class Blocks:
         """All blocks that are complete with these features; with `final`, all there are."""
         blocks: list[Block] = []
         now = replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
-        while len(now.features_TF) >= needed_features(now._missing):
-            now = now._embed(now._missing)
+        while (missing := now._missing) is not None and len(now.features_TF) >= needed_features(missing):
+            now = now._embed(missing)
             block, now = now._encode()
             blocks.append(block)
         if final:
@@ -60,8 +61,10 @@ class Blocks:
         return blocks, now
 
     @property
-    def _missing(self) -> int:
-        """Embedded frames that the next window still lacks."""
+    def _missing(self) -> int | None:
+        """Embedded frames that the next window still lacks; None: all that there will be."""
+        if self.config.mode == "full":
+            return None
         return self.config.centre_frames + self.config.right_frames - len(self.ahead_TE)
 
     def _embed(self, count: int) -> Blocks:
@@ -73,8 +76,9 @@ class Blocks:
         return replace(self, features_TF=rest, ahead_TE=ahead, embedded=self.embedded + count)
 
     def _encode(self) -> tuple[Block, Blocks]:
-        centre = self.config.centre_frames
-        width = centre + self.config.right_frames
+        centre, width = self.config.centre_frames, self.config.centre_frames + self.config.right_frames
+        if self.config.mode == "full":
+            centre = width = len(self.ahead_TE)
         window = np.zeros((1, width, self.ahead_TE.shape[1]), self.ahead_TE.dtype)
         length = len(self.ahead_TE[:width])
         window[0, :length] = self.ahead_TE[:width]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headsync.errors import ConfigError
+from headsync.framing import ENCODER_FRAME_SECONDS
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class EncoderConfig:
     left_frames: int = 16
     centre_frames: int = 16
     right_frames: int = 16
-    mode: Literal["isolated", "reuse"] = "isolated"
+    mode: Literal["isolated", "reuse", "contextual", "full"] = "isolated"
 
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
@@ -61,9 +62,20 @@ class DecoderConfig:
     attention: str = "hs-dacs"
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float = -3.0  # where the learned bias of the energies starts
+    energy_noise: float = 1.0  # deviation of the noise on energies in training: HMA, MoChA, MMA-MoChA, MTA
+    chunk_frames: int = 4  # w: MoChA, MMA-MoChA
+    chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
+    head_drop: float = 0.5  # probability that a head is dropped in training: MMA-MoChA
+    wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
+    layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
+    trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers)
+        _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
+        _at_least(0, energy_noise=self.energy_noise, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
+        _at_least(0, layers_without_attention=self.layers_without_attention)
+        _at_least(self.layers_without_attention + 1, layers=self.layers)
+        _fraction(head_drop=self.head_drop)
         _positive(threshold=self.threshold)
 
 
@@ -73,35 +85,69 @@ class DecodingConfig:
 
     beam: int = 1
     ctc_weight: float = 0.3  # of CTC in the joint score, the rest is the decoder's
+    lm_weight: float = 0.0  # of a language model, if one is given
+    length_bonus: float = 0.0  # for every token written
+    pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: all
     lookahead_frames: int = 16  # M
+    halting: Literal["monotone", "free"] = "monotone"  # whether t_i never falls below t_{i-1}
+    blockwise: Literal["published", "corrected"] = "corrected"  # the rules of BS-DEC
+    block_frames: int = 8  # of its corrected rules: how often it is searched
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
-    lead_frames: int = 25  # an utterance starts this long before its first evidence
-    trailing_frames: int = 30  # and ends after so much silence
-    longest_frames: int = 500  # after this long any short pause ends it
+    lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
+    trailing_seconds: float = 1.2  # and ends after so much silence
+    longest_seconds: float = 20.0  # after this long any short pause ends it
+    silence_seconds: float = 10.0  # after so much silence without speech an endpoint is told
     most_tokens_per_frame: float = 1.0
     token_lead_frames: int = 1  # how long before its CTC spike a token begins
     token_frames: int = 5  # and how long after it it ends, if no other follows before
+    nbest: int = 1  # readings told of an utterance; more than the best need a beam
+    confidence_scale: float = 1.0  # of the log odds of a word being right: see `headsync calibrate`
+    confidence_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, trailing_frames=self.trailing_frames)
-        _at_least(0, lead_frames=self.lead_frames, token_lead_frames=self.token_lead_frames)
+        _at_least(1, nbest=self.nbest)
+        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, block_frames=self.block_frames)
+        _at_least(0, lead_seconds=self.lead_seconds, token_lead_frames=self.token_lead_frames)
         _at_least(0, token_frames=self.token_frames)
-        _at_least(self.trailing_frames, longest_frames=self.longest_frames)
-        _fraction(evidence=self.evidence, ctc_weight=self.ctc_weight)
+        _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
+        _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
+        _fraction(evidence=self.evidence)
+        _at_least(0, ctc_weight=self.ctc_weight)
+        if self.ctc_weight > 1:
+            raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
+        _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
+
+    @property
+    def lead_frames(self) -> int:
+        return _frames(self.lead_seconds)
+
+    @property
+    def trailing_frames(self) -> int:
+        return max(1, _frames(self.trailing_seconds))
+
+    @property
+    def longest_frames(self) -> int:
+        return max(1, _frames(self.longest_seconds))
+
+    @property
+    def silence_frames(self) -> int:
+        return max(1, _frames(self.silence_seconds))
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which manifests to train on. Relative paths are relative to the working folder."""
+    """What to train on: manifests, or texts for a language model. Relative paths are relative to the working folder."""
 
     train: str = ""
     dev: str = ""
-    tokens: Literal["characters", "words"] = "characters"
+    tokens: Literal["characters", "bpe", "words"] = "characters"
+    bpe_size: int = 5000  # tokens of a vocabulary of BPE
     workers: int = 1  # processes that prepare batches
 
     def __post_init__(self) -> None:
         _at_least(0, workers=self.workers)
+        _at_least(1, bpe_size=self.bpe_size)
 
 
 @dataclass(frozen=True)
@@ -119,6 +165,7 @@ class TrainingConfig:
     batch_frames: int = 12_000  # feature frames, padding included
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
+    quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
     noam_factor: float = 10.0
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
@@ -136,21 +183,61 @@ class TrainingConfig:
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
-        _at_least(0, checkpoint_seconds=self.checkpoint_seconds)
+        _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
         _fraction(ctc_weight=self.ctc_weight, label_smoothing=self.label_smoothing)
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
 
 
 @dataclass(frozen=True)
-class Config:
-    """A whole recipe: one field, one table of the TOML file."""
+class LanguageConfig:
+    """An LSTM language model; the paper's are 1 x 1000, 2 x 650 and 4 x 2048 (section 5.1)."""
 
+    layers: int = 2
+    width: int = 650
+    embedding: int = 650
+    dropout: float = 0.0
+    vocabulary_from: str = ""  # a model folder whose tokens, and their ids, this model shall share
+    most_words: int = 65_000  # of a vocabulary of words; the rarer ones are <unk>
+    least_count: int = 2  # and so are words that occur fewer times than this
+    case: Literal["keep", "lower", "upper"] = "keep"
+    held_out: float = 0.02  # share at the end of data.train to measure with, where data.dev is not set
+    optimiser: Literal["adam", "sgd"] = "adam"
+    rate: float = 0.001
+    decay: float = 1.0  # of the rate, with every epoch
+    decay_after: int = 1  # but not in the first so many epochs
+    batch_tokens: int = 8_000  # padding included
+
+    def __post_init__(self) -> None:
+        _at_least(1, layers=self.layers, width=self.width, embedding=self.embedding, most_words=self.most_words)
+        _at_least(1, least_count=self.least_count, batch_tokens=self.batch_tokens, decay_after=self.decay_after)
+        _fraction(dropout=self.dropout, held_out=self.held_out)
+        _positive(rate=self.rate, decay=self.decay)
+
+
+TABLES_OF_KIND = {
+    "recogniser": ("network", "encoder", "decoder", "decoding", "data", "training"),
+    "lm": ("language", "data", "training"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole recipe: what it makes, and one field for each table of the TOML file."""
+
+    kind: Literal["recogniser", "lm"] = "recogniser"
     network: NetworkConfig = field(default_factory=NetworkConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    language: LanguageConfig = field(default_factory=LanguageConfig)
+
+    def __post_init__(self) -> None:
+        for table in dataclasses.fields(self):
+            value = getattr(self, table.name)
+            if table.name not in ("kind", *TABLES_OF_KIND[self.kind]) and value != type(value)():
+                raise ConfigError(f'{table.name} is of no use where kind = "{self.kind}"')
 
 
 def load_config(path: Path, overrides: typing.Sequence[str] = ()) -> Config:
@@ -182,12 +269,12 @@ def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T
         raise ConfigError(f"{where}: {prefix}{error}") from None
 
 
-def dump(config: Any) -> str:
+def dump(config: Config) -> str:
     """The TOML text of a config, such that `build` gives the same config back."""
-    lines: list[str] = []
-    for table in dataclasses.fields(config):
-        lines.append(f"[{table.name}]")
-        values = getattr(config, table.name)
+    lines = [f"kind = {_toml(config.kind)}", ""]
+    for name in TABLES_OF_KIND[config.kind]:
+        lines.append(f"[{name}]")
+        values = getattr(config, name)
         lines += [f"{f.name} = {_toml(getattr(values, f.name))}" for f in dataclasses.fields(values)]
         lines.append("")
     return "\n".join(lines)
@@ -246,7 +333,11 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON may hold it as it is, TOML not
 
 
-def _at_least(least: int, **values: float) -> None:
+def _frames(seconds: float) -> int:
+    return round(seconds / ENCODER_FRAME_SECONDS)
+
+
+def _at_least(least: float, **values: float) -> None:
     for name, value in values.items():
         if not value >= least:
             raise ConfigError(f"{name} = {value} must be at least {least}")

@@ -1,15 +1,19 @@
 """What a stream says: the last stage of the data path, and all that a caller sees of it.
 
-    search ──► Partial, Partial, ... Final ──► screen, file, network
+    search ──► Partial, Partial, ... Final, Endpoint ──► screen, file, network
 
 Any number of `Partial`s, then exactly one `Final` for each utterance; utterance ids count from 0, and the texts of the
-Finals joined are the transcript. A Partial may be taken back by the next event, a Final never is.
+Finals joined are the transcript. A Partial has a part that stays, `committed`, and a part that the next event may take
+back, `tentative`; a Final stays as it is. An `Endpoint` says why an utterance ended before the stream did, or that
+nobody has spoken for long. An event that would say the same as the one before is not sent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+Reason: TypeAlias = Literal["pause", "length", "silence"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Word:
     text: str
     start_seconds: float
     end_seconds: float
+    confidence: float = 1.0  # probability that it is right, as far as the model was calibrated
 
     def to_dict(self) -> dict[str, Any]:
         """The word as JSON-able values, times rounded to milliseconds."""
@@ -26,14 +31,27 @@ class Word:
             "text": self.text,
             "start_seconds": round(self.start_seconds, 3),
             "end_seconds": round(self.end_seconds, 3),
+            "confidence": round(self.confidence, 3),
         }
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another reading of an utterance, and how much its score is below that of the best."""
+
+    text: str
+    behind: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The reading as JSON-able values."""
+        return {"text": self.text, "behind": round(self.behind, 3)}
 
 
 @dataclass(frozen=True)
 class Partial:
     """The utterance so far.
 
-    `time_seconds` is how much audio had to arrive for this event, `delay_seconds` is that minus the end of the last
+    `committed_words` of its words stay, whatever follows. `time_seconds` is how much audio had to arrive for this event, `delay_seconds` is that minus the end of the last
     word (0 if there is no word, and never below 0): the delay of the method, without the time spent computing.
     """
 
@@ -42,17 +60,30 @@ class Partial:
     words: tuple[Word, ...]
     delay_seconds: float
     time_seconds: float
+    committed_words: int = 0
+
+    @property
+    def committed(self) -> str:
+        """What stays: every later text of the utterance begins with it."""
+        return " ".join(word.text for word in self.words[: self.committed_words])
+
+    @property
+    def tentative(self) -> str:
+        """What the next event may take back."""
+        return " ".join(word.text for word in self.words[self.committed_words :])
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""
-        return {"type": "partial", **_shared(self)}
+        parts = {"committed": self.committed, "tentative": self.tentative}
+        return {"type": "partial", **_shared(self), **parts}
 
 
 @dataclass(frozen=True)
 class Final:
     """The utterance as it stays; times as in `Partial`.
 
-    `halts` holds for each token the encoder frame at which attention stopped; `cost_ratio` is r, eq. (10).
+    `halts` holds for each token the encoder frame at which attention stopped; `cost_ratio` is r, eq. (10). The
+    `alternatives` are further readings, the best first, as many as `decoding.nbest` asks for.
     """
 
     utterance: int
@@ -62,6 +93,7 @@ class Final:
     time_seconds: float
     halts: tuple[int, ...]
     cost_ratio: float
+    alternatives: tuple[Alternative, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""
@@ -70,13 +102,32 @@ class Final:
             **_shared(self),
             "halts": list(self.halts),
             "cost_ratio": round(self.cost_ratio, 4),
+            "alternatives": [alternative.to_dict() for alternative in self.alternatives],
         }
 
 
-Event: TypeAlias = Partial | Final
+@dataclass(frozen=True)
+class Endpoint:
+    """An utterance has ended by a rule: a "pause" after speech, or its "length"; or there was only "silence" for long.
+
+    `utterance` is the one that ended; after silence, the one that would come next.
+    """
+
+    utterance: int
+    reason: Reason
+    time_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON-able values, with its type, the time rounded to milliseconds."""
+        time = round(self.time_seconds, 3)
+        return {"type": "endpoint", "utterance": self.utterance, "reason": self.reason, "time_seconds": time}
 
 
-def _shared(event: Event) -> dict[str, Any]:
+Text: TypeAlias = Partial | Final  # events that hold text
+Event: TypeAlias = Text | Endpoint
+
+
+def _shared(event: Text) -> dict[str, Any]:
     return {
         "utterance": event.utterance,
         "text": event.text,

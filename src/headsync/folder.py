@@ -5,7 +5,9 @@
     vocabulary.json          what it can write
     statistics.safetensors   mean and deviation of its features
     README.md                the model card
+    lm/                      a language model to search with, if there is one
 
+A language model is such a folder too, without statistics, and its config.toml says `kind = "lm"`.
 Models that come with the package are folders of `headsync/models/`, found by their names.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,7 @@ WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
     "statistics.safetensors",
     "README.md",
 )
+LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded where it has weight
 SHIPPED = Path(__file__).parent / "models"
 DEFAULT = "digits-en"
 
@@ -42,6 +46,19 @@ class ModelFolder:
     config: Config
     vocabulary: Vocabulary
     statistics: Statistics
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+
+@dataclass(frozen=True)
+class LanguageFolder:
+    """A language model, all of it but the network."""
+
+    path: Path
+    config: Config
+    vocabulary: Vocabulary
 
     @property
     def weights(self) -> Path:
@@ -67,24 +84,51 @@ def find(name_or_folder: str | Path | None = None) -> Path:
 
 def load_folder(path: Path) -> ModelFolder:
     """Read a model folder, all of it but the network."""
-    for name in (WEIGHTS, CONFIG, VOCABULARY, STATISTICS):
-        if not (path / name).is_file():
-            raise ModelError(f"{path}: {name} is missing, so this is not a whole model folder; copy or train it again")
+    config = _config(path, "recogniser")
+    _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
+    vocabulary = Vocabulary.load(path / VOCABULARY)
+    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS))
+
+
+def load_language_folder(path: Path) -> LanguageFolder:
+    """Read the folder of a language model, all of it but the network."""
+    config = _config(path, "lm")
+    _check_files(path, (WEIGHTS, VOCABULARY))
+    return LanguageFolder(path, config, Vocabulary.load(path / VOCABULARY))
+
+
+def _config(path: Path, kind: str) -> Config:
+    _check_files(path, (CONFIG,))
     try:
         tree = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
         config = build(Config, tree, str(path / CONFIG))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
         raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
-    vocabulary = Vocabulary.load(path / VOCABULARY)
-    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS))
+    if config.kind != kind:
+        raise ModelError(f"{path}: this is {_SPOKEN[config.kind]}, where {_SPOKEN[kind]} is needed")
+    return config
+
+
+_SPOKEN = {"recogniser": "a recogniser", "lm": "a language model"}
+
+
+def _check_files(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if not (path / name).is_file():
+            raise ModelError(f"{path}: {name} is missing, so this is not a whole model folder; copy or train it again")
 
 
 def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
     """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
+    save_language_folder(path, config, vocabulary)
+    save_statistics(path / STATISTICS, statistics)
+
+
+def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """The same for a language model, which has no features and so no statistics of them."""
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / CONFIG, dump(config).encode())
     vocabulary.save(path / VOCABULARY)
-    save_statistics(path / STATISTICS, statistics)
 
 
 def save_statistics(path: Path, statistics: Statistics) -> None:

@@ -8,7 +8,8 @@ never in pushes: the same blocks come out of any cutting of the audio, and so th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,46 +18,56 @@ import numpy.typing as npt
 from headsync import features
 from headsync.audio import Resampler, mix_down
 from headsync.blocks import Block, Blocks
-from headsync.config import DecodingConfig
+from headsync.config import DecodingConfig, build
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
-from headsync.folder import ModelFolder, find, load_folder
-from headsync.search.beam import Search
-from headsync.search.policy import POLICIES
+from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
+from headsync.search.build import build_search
+from headsync.search.lm import load_language_model
+from headsync.search.scorers import LanguageModel
 from headsync.utterance import Utterance
 
 
 class Recognizer:
     """A model that is ready to recognise any number of streams."""
 
-    def __init__(self, folder: ModelFolder, engine: Engine, decoding: DecodingConfig) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        engine: Engine,
+        decoding: DecodingConfig,
+        lm: LanguageModel | None = None,
+        hotwords: Sequence[tuple[str, float]] = (),
+    ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
-        policy = POLICIES[folder.config.decoder.attention]
-        self.search = Search(engine, policy, decoding, folder.vocabulary.end)
+        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
 
     @classmethod
     def load(
         cls,
         name_or_folder: str | Path | None = None,
         *,
-        beam: int | None = None,
-        lookahead_frames: int | None = None,
-        ctc_weight: float | None = None,
         threshold: float | None = None,
         threads: int = 1,
+        lm: str | Path | None = None,
+        hotwords: Sequence[tuple[str, float]] = (),
+        **decoding: float | str | None,
     ) -> Recognizer:
-        """A shipped model by name (None: the default one) or a model folder; None means as stored with the model.
+        """A shipped model by name (None: the default one) or a model folder.
 
-        `threshold` is that of each head; HS-DACS halts at H times it.
+        `threshold` is that of each head; HS-DACS halts at H times it. `lm` is a language model, its folder or an ARPA
+        file; `hotwords` are phrases to listen for, each with a boost in log probability. All further settings are those
+        of `DecodingConfig` (`beam=10`, `ctc_weight=0.3`, ...); None means as stored with the model.
         """
         folder = load_folder(find(name_or_folder))
-        given = {"beam": beam, "lookahead_frames": lookahead_frames, "ctc_weight": ctc_weight}
-        decoding = replace(folder.config.decoding, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
         if threshold is not None and not threshold > 0:
             raise ConfigError(f"threshold = {threshold} must be more than 0")
-        return cls(folder, load_engine(folder, threshold, threads), decoding)
+        given = {name: value for name, value in decoding.items() if value is not None}
+        config = build(DecodingConfig, {**asdict(folder.config.decoding), **given}, "decoding")
+        engine = load_engine(folder, threshold, threads)
+        return cls(folder, engine, config, _language_model(folder, config, lm), hotwords)
 
     def session(self) -> Session:
         """A new stream."""
@@ -125,3 +136,14 @@ class Session:
                 f"this stream began at {self._rate} Hz and cannot go on at {rate} Hz; open another session"
             )
         return self._resampler
+
+
+def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Path | None) -> LanguageModel | None:
+    """The language model asked for, else the one in the model's folder; none where it would have no weight."""
+    if path is None and not (folder.path / LANGUAGE_MODEL).exists():
+        return None
+    if config.lm_weight == 0:
+        if path is None:
+            return None
+        raise ConfigError(f"{path}: the language model has no weight; give lm_weight, for example 0.5")
+    return load_language_model(Path(path or folder.path / LANGUAGE_MODEL), folder.vocabulary)

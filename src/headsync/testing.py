@@ -5,8 +5,8 @@
 
 A mechanism is written twice, `align` for training and `step` for streaming, and a stream shows it frames little by
 little. Each check states one promise that binds the two forms, or the stream, and raises AssertionError where it is
-broken. All of them compare in float64 to 1e-9. A mechanism whose training form is an expectation keeps them only where
-its probabilities are near 0 or 1: give `random_case` a large `scale` for it.
+broken. All of them compare in float64 to 1e-9. A mechanism whose training form is an expectation says so by `expected`:
+its two forms are then compared where all probabilities are 0 or 1.
 
 Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 """
@@ -39,6 +39,9 @@ __all__ = [
     "drain_steps",
     "random_case",
 ]
+
+
+CERTAIN = 1e9  # energies so large that every sigmoid is 0 or 1, and every softmax has one winner
 
 
 class Case(NamedTuple):
@@ -78,8 +81,13 @@ def drain_steps(mechanism: OnlineAttention, case: Case) -> Aligned:
 
 
 def check_step_is_align(mechanism: OnlineAttention, case: Case) -> None:
-    """The drained steps are the parallel form."""
-    _assert_same(drain_steps(mechanism, case), mechanism.align(*case), "stepping and aligning differ")
+    """The drained steps are the parallel form; where that is an expectation, if nothing is left to chance."""
+    if mechanism.expected:
+        case = case._replace(q_BHLD=case.q_BHLD * CERTAIN)
+    stepped, aligned = drain_steps(mechanism, case), mechanism.align(*case)
+    _assert_same(stepped.weights_BHLT, aligned.weights_BHLT, "stepping and aligning differ")
+    if not mechanism.expected:  # an expectation looks at everything
+        _assert_same(stepped.end_BHL, aligned.end_BHL, "stepping and aligning consume other frames")
 
 
 def check_limit_is_kept(mechanism: OnlineAttention, case: Case) -> None:
@@ -99,7 +107,7 @@ def check_padding_is_inert(mechanism: OnlineAttention, case: Case) -> None:
     case = case._replace(limit_BL=case.limit_BL.minimum(there.unsqueeze(1)))
     missing = torch.arange(frames) >= there[:, None, None]
     padded = [case._replace(k_BHTD=case.k_BHTD.masked_fill(missing.unsqueeze(-1), fill)) for fill in (0.0, torch.nan)]
-    _assert_same(mechanism.align(*padded[0]), mechanism.align(*padded[1]), "padding is not inert in align")
+    _assert_same(_aligned(mechanism, padded[0]), _aligned(mechanism, padded[1]), "padding is not inert in align")
     for i in range(case.q_BHLD.shape[2]):
         window = Window(case.limit_BL[:, i] + frames, there, torch.ones(rows, dtype=torch.bool))
         zeros, nans = (_step(mechanism, c, i, mechanism.start(rows), window) for c in padded)
@@ -108,11 +116,11 @@ def check_padding_is_inert(mechanism: OnlineAttention, case: Case) -> None:
 
 def check_rows_are_independent(mechanism: OnlineAttention, case: Case) -> None:
     """A row in a batch is the row alone."""
-    aligned, stepped = mechanism.align(*case), drain_steps(mechanism, case)
+    aligned, stepped = _aligned(mechanism, case), drain_steps(mechanism, case)[:2]
     for row in range(len(case.q_BHLD)):
         alone = take_rows(case, [row])
-        _assert_same(mechanism.align(*alone), take_rows(aligned, [row]), "align: a row depends on the others")
-        _assert_same(drain_steps(mechanism, alone), take_rows(stepped, [row]), "step: a row depends on the others")
+        _assert_same(_aligned(mechanism, alone), take_rows(aligned, [row]), "align: a row depends on the others")
+        _assert_same(drain_steps(mechanism, alone)[:2], take_rows(stepped, [row]), "step: a row depends on the others")
 
 
 def check_rows_commute(mechanism: OnlineAttention, case: Case) -> None:
@@ -160,7 +168,10 @@ def check_state_survives_pickling(mechanism: OnlineAttention, case: Case) -> Non
 
 
 def check_gradients(mechanism: OnlineAttention, case: Case) -> None:
-    """The gradients of the parallel form are those of finite differences and of the drained steps, and all finite."""
+    """The gradients of the parallel form are those of finite differences, all finite, and those of the drained steps.
+
+    A step whose parallel form is an expectation decides instead, and has no such gradients.
+    """
     q, k = (x.clone().requires_grad_() for x in (case.q_BHLD, case.k_BHTD))
     leaves = [q, k, *(mechanism.parameters() if isinstance(mechanism, nn.Module) else ())]
 
@@ -170,10 +181,12 @@ def check_gradients(mechanism: OnlineAttention, case: Case) -> None:
     assert torch.autograd.gradcheck(weights, (q, k), fast_mode=True), "gradients are not those of finite differences"
     aligned = weights(q, k)
     mix = torch.randn(aligned.shape, generator=torch.Generator().manual_seed(1), dtype=aligned.dtype)
-    stepped = drain_steps(mechanism, Case(q, k, case.limit_BL)).weights_BHLT
-    one, other = (torch.autograd.grad((w * mix).sum(), leaves, materialize_grads=True) for w in (aligned, stepped))
-    assert all(torch.isfinite(gradient).all() for gradient in one), "a gradient is not finite"
-    _assert_same(one, other, "the gradients of stepping and aligning differ")
+    ours = torch.autograd.grad((aligned * mix).sum(), leaves, materialize_grads=True)
+    assert all(torch.isfinite(gradient).all() for gradient in ours), "a gradient is not finite"
+    if not mechanism.expected:
+        stepped = drain_steps(mechanism, Case(q, k, case.limit_BL)).weights_BHLT
+        of_steps = torch.autograd.grad((stepped * mix).sum(), leaves, materialize_grads=True)
+        _assert_same(ours, of_steps, "the gradients of stepping and aligning differ")
 
 
 CHECKS: tuple[Callable[[OnlineAttention, Case], None], ...] = (
@@ -187,6 +200,11 @@ CHECKS: tuple[Callable[[OnlineAttention, Case], None], ...] = (
     check_state_survives_pickling,
     check_gradients,
 )
+
+
+def _aligned(mechanism: OnlineAttention, case: Case) -> tuple[Tensor, ...]:
+    """All that the parallel form says."""
+    return tuple(part for part in mechanism.align(*case) if part is not None)
 
 
 def _step(mechanism: OnlineAttention, case: Case, i: int, state: State, window: Window | None = None) -> Attended:

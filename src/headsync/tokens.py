@@ -1,7 +1,9 @@
 """Tokens: text to the numbers a network speaks, and back. The last stage of the data path, shared with training.
 
 Ids: 0 is the blank of CTC, 1 to n are the tokens, n + 1 both starts and ends a sentence. A character vocabulary writes
-the space as the token "<space>".
+the space as the token "<space>". A BPE vocabulary marks the start of a word with "▁", and the order of its tokens is
+the order in which they are merged, so that the list of tokens is all it needs. In a vocabulary of words that has the
+token "<unk>", that stands for every other word.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
+from headsync.pieces import MARK, learn_pieces, merged
 
-Kind = Literal["characters", "words"]
+Kind = Literal["characters", "bpe", "words"]
 SPACE = "<space>"
+UNKNOWN = "<unk>"
 
 
 class Span(NamedTuple):
@@ -37,7 +42,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise DataError(f'vocabulary kind "{self.kind}" is not known; it is "characters" or "words".')
+            raise DataError(f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe" or "words".')
         if not self.tokens:
             raise DataError("a vocabulary needs at least one token; build it from texts that are not empty.")
         if wrong := [token for token in self.tokens if not _is_token(self.kind, token)]:
@@ -61,32 +66,40 @@ class Vocabulary:
 
     @classmethod
     def build(cls, kind: Kind, texts: Iterable[str]) -> Vocabulary:
-        """Every token that occurs in the texts, sorted, so that the same corpus gives the same ids."""
+        """Every token that occurs in the texts, sorted, so that the same corpus gives the same ids.
+
+        Not for BPE, which has a size of its own: see `build_vocabulary`.
+        """
         return cls(kind, tuple(sorted({token for text in texts for token in _split(kind, text)})))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; runs of white space count as one space."""
+        if self.kind == "bpe":
+            return [token_id for word in text.split() for token_id in self._word(word, text)]
         return [self._id(token, text) for token in _split(self.kind, text)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; blanks and sentence ends are not text and are left out."""
+        """The text of ids; blanks and sentence ends are not text and are left out.
+
+        The text of the first ids is how the text of all of them begins, so that it may be shown while it grows.
+        """
         return " ".join(span.text for span in self.words(ids))
 
     def words(self, ids: Sequence[int]) -> list[Span]:
         """The words of ids, with the positions in `ids` that spell them."""
         spans: list[Span] = []
-        joins = False  # whether the next character continues the last word
+        joins = False  # whether the next token continues the last word
         for position, token_id in enumerate(ids):
             token = self._token(token_id)
             if token is None:
                 continue
-            if token == SPACE:
-                joins = False
-            elif joins:
-                spans[-1] = Span(spans[-1].text + token, spans[-1].first, position + 1)
-            else:
-                spans.append(Span(token, position, position + 1))
-                joins = self.kind == "characters"
+            begins, text = _spelled(self.kind, token)
+            joins = joins and not begins
+            if joins:
+                spans[-1] = Span(spans[-1].text + text, spans[-1].first, position + 1)
+            elif text:
+                spans.append(Span(text, position, position + 1))
+                joins = True
         return spans
 
     def save(self, path: Path) -> None:
@@ -111,9 +124,23 @@ class Vocabulary:
     def _ids(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens, 1)}
 
+    @cached_property
+    def _words(self) -> dict[str, list[int]]:
+        """Words that BPE has met, since merging is slow and most words come again."""
+        return {}
+
+    def _word(self, word: str, text: str) -> list[int]:
+        if word not in self._words:
+            if MARK in word:
+                raise DataError(f"{MARK!r} in {_shorten(text)!r} marks the start of a word and cannot be part of one.")
+            self._words[word] = [self._id(piece, text) for piece in merged(MARK + word, self._ids)]
+        return self._words[word]
+
     def _id(self, token: str, text: str) -> int:
         if token in self._ids:
             return self._ids[token]
+        if self.kind == "words" and UNKNOWN in self._ids:
+            return self._ids[UNKNOWN]
         unit = "word" if self.kind == "words" else "character"
         raise DataError(
             f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary; known are: {_some(self.tokens)}."
@@ -124,16 +151,35 @@ class Vocabulary:
         return None if token_id in (self.blank, self.end) else self.tokens[token_id - 1]
 
 
+def build_vocabulary(data: DataConfig, texts: Iterable[str]) -> Vocabulary:
+    """The vocabulary that a recipe asks for, from the texts to train on."""
+    if data.tokens == "bpe":
+        return Vocabulary("bpe", learn_pieces(texts, data.bpe_size))
+    return Vocabulary.build(data.tokens, texts)
+
+
 def _split(kind: Kind, text: str) -> list[str]:
+    assert kind != "bpe", "pieces are learned, not split off: see build_vocabulary"
     words = text.split()
     if kind == "words":
         return words
     return [SPACE if character == " " else character for character in " ".join(words)]
 
 
+def _spelled(kind: Kind, token: str) -> tuple[bool, str]:
+    """Whether a token begins a word, and what it writes."""
+    if kind == "words":
+        return True, token
+    if kind == "bpe":
+        return token.startswith(MARK), token.removeprefix(MARK)
+    return token == SPACE, "" if token == SPACE else token
+
+
 def _is_token(kind: Kind, token: object) -> bool:
     if not isinstance(token, str) or not token or token.split() != [token]:
         return False
+    if kind == "bpe":
+        return MARK not in token[1:]
     return kind == "words" or token == SPACE or len(token) == 1
 
 

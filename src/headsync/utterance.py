@@ -7,13 +7,14 @@ sound does not depend on how long the stream has run.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 
 import numpy as np
 
 from headsync.audio import FloatArray
 from headsync.blocks import Block
 from headsync.engine import Memory
-from headsync.events import Event, Final, Partial, Word
+from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.beam import Beam, Heard, Hypothesis, Search
@@ -35,7 +36,8 @@ class Utterance:
     evidence: Evidence = NO_EVIDENCE
     number: int = 0
     first_frame: int = 0  # of the utterance, counted in the stream
-    told: str = ""  # the text of the last event
+    told: tuple[str, int] = ("", 0)  # the text of the last event, and how many of its words are committed
+    quiet_frames: int = 0  # since the stream began or the last utterance ended, as far as nothing is said
 
     @classmethod
     def start(cls, search: Search, vocabulary: Vocabulary) -> Utterance:
@@ -48,32 +50,39 @@ class Utterance:
         evidence = now.evidence
         for frame, log_ctc_V in enumerate(block.log_ctc_TV):
             evidence = evidence.add(log_ctc_V, config.evidence)
-            if endpoint.ended(evidence, config):
+            if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
-                final, now = now.finish(block.time_seconds)
+                ended, (final, now) = now.number, now.finish(block.time_seconds)
                 events += final
+                events += [Endpoint(ended, reason, block.time_seconds)] if final else []
                 done, evidence = frame + 1, now.evidence
+            elif endpoint.idle(evidence):
+                now = replace(now, quiet_frames=now.quiet_frames + 1)
+                if now.quiet_frames == config.silence_frames:
+                    events.append(Endpoint(now.number, "silence", block.time_seconds))
         now = now._heard(block, done, len(block.log_ctc_TV), evidence)
         if endpoint.idle(now.evidence):
             return events, now._forget(config.lead_frames)
         now = now._open(config.lead_frames)
         now = replace(now, beam=now.search.advance(now.beam, now._frames(), final=False))
-        return events + now._partial(block.time_seconds), replace(now, told=now._text(now.beam.best))
+        partial, now = now._partial(block.time_seconds)
+        return events + partial, now
 
     def finish(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(), memory=None, log_ctc_TV=None, is_open=False, evidence=NO_EVIDENCE, told="",
-            first_frame=self.first_frame + self.evidence.frames,
+            self, beam=self.search.start(), memory=None, log_ctc_TV=None, is_open=False,
+            evidence=Evidence(label=self.evidence.label),  # a token that is cut through does not begin again
+            told=("", 0), quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:
             return [], after
         beam = now.search.advance(now.beam, now._frames(), final=True)
         best = beam.best
-        if not (now._text(best) or now.told):  # nothing to say, and nothing to take back
+        if not (now._text(best) or now.told[0]):  # nothing to say, and nothing to take back
             return [], after
-        return [now._final(best, time_seconds)], replace(after, number=self.number + 1)
+        return [now._final(beam, time_seconds)], replace(after, number=self.number + 1)
 
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
         new = _cut(block.memory, first, end)
@@ -113,15 +122,26 @@ class Utterance:
         assert now.memory is not None
         return replace(now, is_open=True, memory=now.search.engine.place(now.memory, 0))
 
-    def _partial(self, time_seconds: float) -> list[Event]:
+    def _partial(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         best = self.beam.best
-        text = self._text(best)
-        if text == self.told:
-            return []
+        text, committed = self._text(best), self._committed()
+        if (text, committed) == self.told:
+            return [], self
         words = self._words(best)
-        return [Partial(self.number, text, words, _delay(words, time_seconds), time_seconds)]
+        partial = Partial(self.number, text, words, _delay(words, time_seconds), time_seconds, committed)
+        return [partial], replace(self, told=(text, committed))
 
-    def _final(self, best: Hypothesis, time_seconds: float) -> Final:
+    def _committed(self) -> int:
+        """How many words stay: those that all hypotheses share, for every later one descends from these.
+
+        Of tokens that spell words, the last word may still grow until the next one begins.
+        """
+        shared = commonprefix([h.tokens for h in (*self.beam.live, *self.beam.ended)])
+        spans = self.vocabulary.words(shared)
+        return max(0, len(spans) if self.vocabulary.kind == "words" else len(spans) - 1)
+
+    def _final(self, beam: Beam, time_seconds: float) -> Final:
+        best = beam.best
         words = self._words(best)
         assert self.memory is not None
         layers, heads = self.memory.keys_BNHTD.shape[1:3]
@@ -129,7 +149,8 @@ class Utterance:
         cost = cost_ratio(best.consumed, **sizes)
         halts = tuple(self.first_frame + t for t in best.halts)
         text, delay = self._text(best), _delay(words, time_seconds)
-        return Final(self.number, text, words, delay, time_seconds, halts, cost)
+        others = tuple(Alternative(self._text(h), best.score - h.score) for h in beam.nbest(self.search.config.nbest)[1:])
+        return Final(self.number, text, words, delay, time_seconds, halts, cost, others)
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self.vocabulary.decode(hypothesis.tokens)

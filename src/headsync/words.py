@@ -10,6 +10,7 @@ from __future__ import annotations
 from headsync.config import DecodingConfig
 from headsync.events import Word
 from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.measure.confidence import calibrated
 from headsync.search.beam import Hypothesis
 from headsync.search.evidence import Evidence
 from headsync.tokens import Vocabulary
@@ -30,7 +31,9 @@ def timed_words(
         start = max(before, starts[n])
         following = starts[n + 1] if n + 1 < len(spans) else evidence.frames
         end = max(start + 1, min(spikes[span.end - 1] + config.token_frames, following))
-        words.append(Word(span.text, _seconds(first_frame + start), _seconds(first_frame + end)))
+        sure = min(hypothesis.confidences[span.first : span.end], default=1.0)  # a word is as sure as its least token
+        confidence = calibrated(sure, config.confidence_scale, config.confidence_offset)
+        words.append(Word(span.text, _seconds(first_frame + start), _seconds(first_frame + end), confidence))
         before = end
     return tuple(words)
 

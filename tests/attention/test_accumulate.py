@@ -1,4 +1,4 @@
-"""DACS and HS-DACS against the paper's equations and Algorithm 1, as literal loops."""
+"""ACS, DACS and HS-DACS against the paper's equations and Algorithm 1, as literal loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.accumulate import DACS, HSDACS
+from headsync.attention.accumulate import ACS, DACS, HSDACS
 from headsync.attention.base import NO_LIMIT, Aligned, Window, energies
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.engine import Memory
@@ -30,7 +30,7 @@ thresholds = st.sampled_from([0.25, 0.5, 1.0, 2.0])
 
 
 def build(kind: type[DACS], heads: int = 1, threshold: float = 1.0, bias: float = 0.0) -> DACS:
-    return kind(DecoderConfig(threshold=threshold, energy_bias=bias), heads).double()
+    return kind(DecoderConfig(threshold=threshold, energy_bias=bias), heads, 1).double()
 
 
 def draw(size: Sizes, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,6 +123,30 @@ def test_hs_dacs_with_one_head_is_dacs(size: Sizes, seed: int, threshold: float)
     assert torch.equal(one.end_BHL, other.end_BHL)
 
 
+@settings(max_examples=40, deadline=None)
+@given(sizes, seeds, thresholds, st.integers(1, 14))
+def test_acs_has_one_halting_probability_for_the_whole_layer(
+    size: Sizes, seed: int, threshold: float, limit: int
+) -> None:
+    q, k, v = draw(size, seed)
+    mechanism = build(ACS, size[0], threshold, -0.5)
+    aligned = align(mechanism, q, k, limit)
+    context = (aligned.weights_BHLT @ v)[0].detach().numpy()
+    for i in range(size[1]):
+        loop = paper.acs(q[0, :, i].numpy(), k[0].numpy(), v[0].numpy(), limit, threshold, -0.5)
+        np.testing.assert_allclose(context[:, i], list(loop.c.values()), rtol=0, atol=1e-9)
+        assert aligned.end_BHL[0, :, i].tolist() == list(loop.N.values())
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes, seeds, thresholds)
+def test_acs_with_one_head_is_dacs(size: Sizes, seed: int, threshold: float) -> None:
+    q, k, _ = draw((1, *size[1:]), seed)
+    one, other = (align(build(kind, 1, threshold, -1.0), q, k) for kind in (DACS, ACS))
+    assert torch.equal(one.weights_BHLT, other.weights_BHLT)
+    assert torch.equal(one.end_BHL, other.end_BHL)
+
+
 @settings(max_examples=30, deadline=None)
 @given(sizes, seeds, st.integers(1, 3), st.integers(1, 6), thresholds)
 def test_alg1_inference(size: Sizes, seed: int, layers: int, M: int, threshold: float) -> None:
@@ -148,7 +172,8 @@ def test_alg1_inference(size: Sizes, seed: int, layers: int, M: int, threshold: 
 def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
     """The search, the decoder and the mechanism together run Algorithm 1 on the states that the network makes."""
     M, T, H, layers, network = 4, 60, 2, 2, NetworkConfig(width=8, heads=2, feedforward=8, kernels=1)
-    config = Config(network, EncoderConfig(layers=1), DecoderConfig(layers=layers, energy_bias=-4.0))
+    decoder = DecoderConfig(layers=layers, energy_bias=-4.0)
+    config = Config(network=network, encoder=EncoderConfig(layers=1), decoder=decoder)
     model = scrambled(Model(config, 7, 9), seed)
     model.decoder.out.bias.data[8] = -1e3  # no <eos>: the search ends with the number of tokens that it may write
     queries, contexts = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor
 
 from headsync.attention import MECHANISMS
 from headsync.attention.base import NO_LIMIT, Window
+from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.nn.blocks import positions
 from headsync.nn.decoder import Decoder, DecoderState, Memory, Stepped
 from headsync.streaming import take_rows
+from headsync.testing import CERTAIN
 from random_weights import scrambled
 
 NETWORK = NetworkConfig(width=8, heads=2, feedforward=6, kernels=1)
@@ -22,9 +25,23 @@ CLASSES, LAYERS, FRAMES = 6, 3, 12
 mechanisms = pytest.mark.parametrize("name", MECHANISMS)
 
 
-def build(name: str, threshold: float = 1.0, seed: int = 0) -> Decoder:
-    config = DecoderConfig(LAYERS, name, threshold, energy_bias=-1.0)
+def build(name: str, threshold: float = 1.0, seed: int = 0, **settings: Any) -> Decoder:
+    config = DecoderConfig(LAYERS, name, threshold, energy_bias=-1.0, wait_frames=100, **settings)
     return scrambled(Decoder(config, NETWORK, CLASSES), seed)
+
+
+def certain(decoder: Decoder) -> Decoder:
+    """The same decoder; where its training form is an expectation, with energies that leave nothing to chance."""
+    for layer in decoder.attending:
+        if layer.cross.mechanism.expected:
+            for parameter in layer.cross.query.parameters():
+                parameter.data *= CERTAIN
+    return decoder
+
+
+def waits(name: str) -> bool:
+    """Whether a step always needs all that it may see."""
+    return issubclass(MECHANISMS[name], Softmax)
 
 
 def draw(rows: int, steps: int, frames: int = FRAMES, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -57,22 +74,23 @@ def close(one: object, other: object) -> None:
 @mechanisms
 def test_streaming_with_infinite_lookahead_is_the_training_form(name: str) -> None:
     for seed in range(3):
-        decoder, (tokens, frames) = build(name, seed=seed), draw(2, 5, seed=seed)
+        decoder, (tokens, frames) = certain(build(name, seed=seed)), draw(2, 5, seed=seed)
         logits, alignments = decoder.whole(tokens, frames, torch.full((2, 1), FRAMES))
         steps = stream(decoder, tokens, remember(decoder, frames), seeing(NO_LIMIT, FRAMES, 2))
         close(torch.stack([step.logits_BV for step in steps], 1), logits)
-        ends = torch.stack([a.end_BHL for a in alignments], 1)
-        assert torch.equal(torch.stack([step.end_BNH for step in steps], 3), ends)
+        ends = torch.stack([step.end_BNH for step in steps], 3)
+        if not MECHANISMS[name].expected:  # an expectation looks at everything
+            assert torch.equal(ends, torch.stack([a.end_BHL for a in alignments], 1))
         weights = torch.stack([a.weights_BHLT.mean(1) for a in alignments], 1).mean(1)
         close(torch.stack([step.weights_BT for step in steps], 1), weights)
         assert all(step.ready_B.all() for step in steps)
-        if name != "softmax":
+        if not waits(name):
             assert len(ends.unique()) > 2  # steps halted, and not all at the same frame
 
 
 @mechanisms
 def test_streaming_with_limits_is_the_whole_with_these_limits(name: str) -> None:
-    decoder, (tokens, frames) = build(name), draw(2, 4)
+    decoder, (tokens, frames) = certain(build(name)), draw(2, 4)
     limits = torch.tensor([[2, 5, 5, 9], [1, 1, 7, 12]])
     logits, _ = decoder.whole(tokens, frames, limits)
     state, memory = decoder.start(2), remember(decoder, frames)
@@ -87,7 +105,7 @@ def test_streaming_with_limits_is_the_whole_with_these_limits(name: str) -> None
 @mechanisms
 def test_a_decided_step_never_changes(name: str) -> None:
     """All layers must have decided, and then later frames change nothing: neither scores nor ends nor state."""
-    decoder, (tokens, frames) = build(name), draw(1, 4)
+    decoder, (tokens, frames) = certain(build(name, seed=2)), draw(1, 4)
     state, early = decoder.start(1), 0
     for i in range(4):
         settled = decoder.step(tokens[:, i], remember(decoder, frames), state, seeing(9, FRAMES, 1))
@@ -102,7 +120,7 @@ def test_a_decided_step_never_changes(name: str) -> None:
             else:
                 assert there < 9
         state = settled.state
-    assert (early > 0) == (name != "softmax")
+    assert (early > 0) == (not waits(name))
 
 
 @mechanisms
@@ -133,9 +151,8 @@ def test_projecting_and_placing_piece_by_piece_is_that_of_the_whole(name: str) -
     close(torch.cat([piece.keys_BNHTD for piece in pieces], 3), whole.keys_BNHTD)
     close(torch.cat([piece.values_BNHTD for piece in pieces], 3), whole.values_BNHTD)
     placed = frames + positions(torch.arange(FRAMES), NETWORK.width)
-    keys, values = decoder.layers[1].cross.project(placed)
-    close(whole.keys_BNHTD[:, 1], keys)
-    close(whole.values_BNHTD[:, 1], values)
+    for n, layer in enumerate(decoder.attending):
+        close((whole.keys_BNHTD[:, n], whole.values_BNHTD[:, n]), layer.cross.project(placed))
 
 
 @mechanisms
@@ -195,6 +212,28 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
         decoder.layers[layer].cross.mechanism.threshold = math.inf  # this one waits for the end of speech
         assert not decoder.step(tokens[:, 0], memory, decoder.start(1), window).ready_B.any()
         decoder.layers[layer].cross.mechanism.threshold = before
+
+
+@pytest.mark.parametrize(("settings", "attending"), [
+    ({"name": "mma-mocha"}, [0, 1, 2]),
+    ({"name": "mma-mocha", "layers_without_attention": 2}, [2]),
+    ({"name": "hs-dacs", "layers_without_attention": 2}, [0, 1, 2]),
+    ({"name": "cif"}, [0]),
+])  # fmt: skip
+def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int]) -> None:
+    """They have neither weights for it nor a part in memory, alignments, ends and states; the others are as always."""
+    decoder, (tokens, frames) = certain(build(**settings)), draw(2, 3)
+    assert [n for n, layer in enumerate(decoder.layers) if hasattr(layer, "cross")] == attending
+    decoder.set_threshold(0.5)
+    memory = remember(decoder, frames)
+    assert memory.keys_BNHTD.shape[1] == memory.values_BNHTD.shape[1] == len(attending)
+    logits, alignments = decoder.whole(tokens, frames, torch.full((2, 1), FRAMES))
+    steps = stream(decoder, tokens, memory, seeing(NO_LIMIT, FRAMES, 2))
+    close(torch.stack([step.logits_BV for step in steps], 1), logits)
+    assert len(alignments) == len(steps[-1].state.mechanisms) == steps[-1].end_BNH.shape[1] == len(attending)
+    assert steps[-1].state.keys_BNHLD.shape[1] == LAYERS
+    names = [name for name, parameter in decoder.named_parameters() if "norm_cross" in name]
+    assert names == [f"stack.{n}.norm_cross.{part}" for n in attending for part in ("weight", "bias")]
 
 
 def test_a_step_leaves_its_state_as_it_was() -> None:

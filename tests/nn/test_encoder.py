@@ -1,7 +1,8 @@
-"""The chunk encoder: all windows at once, one at a time, and as a literal loop, in both modes."""
+"""The chunk encoder: all windows at once, one at a time, and as a literal loop, in every mode."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,7 +23,10 @@ FEATURES = 11
 NETWORK = NetworkConfig(width=8, heads=2, feedforward=6, kernels=4)
 SIZES = [(3, 3, 3), (5, 2, 1), (1, 4, 0), (0, 3, 2), (0, 1, 0), (4, 1, 6), (7, 3, 2)]  # left, centre, right
 
-modes = pytest.mark.parametrize("mode", ["isolated", "reuse"])
+MODES = typing.get_args(typing.get_type_hints(EncoderConfig)["mode"])
+
+modes = pytest.mark.parametrize("mode", MODES)
+windowed = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
 each_size = pytest.mark.parametrize("size", SIZES, ids=str)
 
 
@@ -47,6 +51,8 @@ def windows(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> It
     """The windows [centre | right] of a stream, filled up with `padding` at its end, and how much of each there is."""
     embedded = encoder.front(features)
     c, r = encoder.config.centre_frames, encoder.config.right_frames
+    if encoder.config.mode == "full":
+        c, r = embedded.shape[1], 0
     for start in range(0, embedded.shape[1], c):
         window = torch.full((len(features), c + r, embedded.shape[2]), padding, dtype=torch.float64)
         there = embedded[:, start : start + c + r]
@@ -59,7 +65,7 @@ def stream(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> Ten
     state, centres = encoder.start(len(features)), []
     for window, length in windows(encoder, features, padding):
         frames, state = encoder.step(window, torch.full((len(features),), length), state)
-        centres.append(frames[:, : min(length, encoder.config.centre_frames)])
+        centres.append(frames[:, :length])
     return torch.cat(centres, 1)
 
 
@@ -130,7 +136,7 @@ def test_gradients_of_a_nan_padded_batch_are_finite_and_those_of_the_rows(mode: 
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@modes
+@windowed
 def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
     """Streams at different places of their speech share a batch: a row is the stream alone."""
     encoder, features = build((5, 2, 1), mode), draw(3, 10)
@@ -148,21 +154,22 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
     frames, after = encoder.step(window, torch.tensor([lone[row][0][1] for row in order]), gathered)
     for place, row in enumerate(order):
         close(frames[place], lone[row][1][0][0])
-        close(after.left_BNLE[place], lone[row][1][1].left_BNLE[0])
+        for part, alone in zip(take_rows(after, [place]), lone[row][1][1], strict=True):
+            close(part, alone)
 
 
 @modes
 def test_a_step_leaves_its_state_as_it_was(mode: str) -> None:
     encoder, features = build((5, 2, 1), mode), draw(1, 6)
     window, length = next(windows(encoder, features))
-    before = encoder.start(1)
+    before, kept = encoder.start(1), encoder.start(1)
     first = encoder.step(window, torch.tensor([length]), before)
     second = encoder.step(window, torch.tensor([length]), before)
     assert torch.equal(first[0], second[0])
-    assert torch.equal(before.left_BNLE, encoder.start(1).left_BNLE)
+    assert all(torch.equal(one, other) for one, other in zip(before, kept, strict=True))
 
 
-@modes
+@windowed
 def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
     """What the latency rests on: sound after a window's right context changes nothing in its centre."""
     encoder, features = build((3, 2, 1), mode), draw(1, 12)
@@ -177,10 +184,12 @@ def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
         assert not torch.equal(after[:, same : same + 2], before[:, same : same + 2])
 
 
-@modes
-def test_the_left_context_is_used_and_no_more(mode: str) -> None:
-    """One layer: the frames of a window depend on `left` frames before it and on none further away."""
-    encoder = build((3, 2, 1), mode, layers=1)
+@pytest.mark.parametrize(("mode", "layers", "first"), [
+    ("isolated", 1, 5), ("isolated", 3, 5), ("reuse", 1, 5), ("contextual", 1, 3), ("contextual", 2, 1),
+])  # fmt: skip
+def test_the_left_context_is_used_and_no_more(mode: str, layers: int, first: int) -> None:
+    """Isolated windows depend on `left` frames before them, also by way of a state; a context adds a window a layer."""
+    encoder = build((3, 2, 1), mode, layers)
     embedded = torch.randn(1, 12, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def last_window(x: Tensor) -> Tensor:
@@ -193,7 +202,7 @@ def test_the_left_context_is_used_and_no_more(mode: str) -> None:
     for place in range(11):
         changed = embedded.clone()
         changed[:, place] *= -1.0
-        assert torch.allclose(last_window(changed), before, rtol=0, atol=1e-12) == (place < 5)
+        assert torch.allclose(last_window(changed), before, rtol=0, atol=1e-12) == (place < first)
 
 
 def test_reuse_differs_from_isolated_windows() -> None:
@@ -201,3 +210,38 @@ def test_reuse_differs_from_isolated_windows() -> None:
     features = draw(1, 9)
     close(whole(isolated, features)[:, :2], whole(reuse, features)[:, :2])  # in the first window there is no left side
     assert not torch.allclose(whole(isolated, features), whole(reuse, features))
+
+
+def test_with_full_context_every_frame_sees_all_however_far_away() -> None:
+    encoder, features = build((2, 1, 0), "full"), draw(1, 12)
+    before = whole(encoder, features)
+    for place in (0, 20, 50):
+        changed = features.clone()
+        changed[:, place] += 1.0
+        assert (whole(encoder, changed) - before).abs().amax(-1).min() > 1e-6
+
+
+def test_windows_that_hold_an_utterance_have_full_context() -> None:
+    isolated, full = build((0, 12, 0), "isolated"), build((0, 12, 0), "full")
+    features = draw(2, 12)
+    close(whole(full, features), whole(isolated, features))
+
+
+def test_rows_of_different_lengths_share_a_step_of_full_context() -> None:
+    encoder, embedded = build((2, 2, 1), "full"), torch.randn(2, 9, 8, dtype=torch.float64)
+    lengths = torch.tensor([9, 4])
+    frames, _ = encoder.step(embedded, lengths, encoder.start(2))
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = encoder.step(embedded[row : row + 1, :length], lengths[row : row + 1], encoder.start(1))
+        close(frames[row, :length], alone[0])
+
+
+def test_weights_fit_every_mode() -> None:
+    shapes = [{name: weight.shape for name, weight in build((3, 2, 1), mode).state_dict().items()} for mode in MODES]
+    assert all(other == shapes[0] for other in shapes)
+    assert shapes[0]["layers.0.attention.distance_bias"] == (2, 11)
+
+
+def test_the_published_contextual_blocks() -> None:
+    encoder, features = build((8, 16, 16), "contextual", 2), draw(1, 53)
+    close(stream(encoder, features), whole(encoder, features))

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.features import NUM_MEL
 from headsync.framing import needed_features
@@ -24,7 +25,7 @@ def test_the_paper_s_sizes_build_and_take_a_training_step(task: str) -> None:
     """float32, as in training: nothing is compared but before and after."""
     width, heads, feedforward, classes = PAPER[task]
     torch.manual_seed(0)
-    config = Config(NetworkConfig(width, heads, feedforward), EncoderConfig(), DecoderConfig())
+    config = Config(network=NetworkConfig(width, heads, feedforward))
     assert (config.encoder.layers, config.decoder.layers, config.network.kernels) == (6, 12, 256)
     model = Model(config, NUM_MEL, classes).train()
     features, tokens = torch.randn(1, needed_features(6), NUM_MEL), torch.tensor([[classes - 1, 3, 1]])
@@ -44,12 +45,55 @@ def test_the_paper_s_sizes_build_and_take_a_training_step(task: str) -> None:
     assert not torch.equal(model.ctc.weight, before)
 
 
+def small(attention: str = "hs-dacs") -> Model:
+    config = Config(
+        network=NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
+        encoder=EncoderConfig(1, 3, 2, 1),
+        decoder=DecoderConfig(2, attention, energy_bias=-1.0),
+    )
+    return scrambled(Model(config, 7, CLASSES))
+
+
+CLASSES, START = 5, 4
+
+
+def test_the_limits_of_steps_are_those_given_and_never_beyond_the_frames() -> None:
+    model, lengths = small("softmax"), torch.tensor([needed_features(6), needed_features(3)])
+    features = torch.randn(2, int(lengths[0]), 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens = torch.tensor([[START, 1, 2], [START, 3, START]])  # the second row has two steps, and one of padding
+    ends = model(features, lengths, tokens).alignments[0].end_BHL[:, 0]
+    assert ends.tolist() == [[6, 6, 6], [3, 3, 0]]
+    limits = torch.tensor([[1, 4, 9], [2, 9, 9]])
+    limited = model(features, lengths, tokens, limits)
+    for aligned in limited.alignments:
+        assert aligned.end_BHL[:, 1].tolist() == [[1, 4, 6], [2, 3, 0]]
+
+
+@pytest.mark.parametrize("attention", MECHANISMS)
+def test_steps_of_padding_change_nothing_in_training(attention: str) -> None:
+    """Nor does a longer text beside it; without noise and dropout, so that training is the same twice."""
+    model, length = small(attention), needed_features(8)
+    model.train()
+    for part in model.modules():
+        for name in ("p", "dropout", "noise", "head_drop"):
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)
+    features = torch.randn(2, length, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens = torch.tensor([[START, 1, 2, 3], [START, 3, START, START]])
+    both = model(features, torch.tensor([length, length]), tokens)
+    alone = model(features[1:], torch.tensor([length]), tokens[1:, :2])
+    torch.testing.assert_close(both.decoder_BLV[1:, :2], alone.decoder_BLV, rtol=0, atol=1e-9)
+    for one, other in zip(both.alignments, alone.alignments, strict=True):
+        if one.surplus_BM is not None:
+            torch.testing.assert_close(one.surplus_BM[1:], other.surplus_BM, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("mode", ["isolated", "reuse"])
 def test_nan_padding_is_inert_from_features_to_scores_and_gradients(mode: str) -> None:
     config = Config(
-        NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
-        EncoderConfig(2, 3, 2, 1, mode),  # type: ignore[arg-type]
-        DecoderConfig(2, energy_bias=-1.0),
+        network=NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
+        encoder=EncoderConfig(2, 3, 2, 1, mode),  # type: ignore[arg-type]
+        decoder=DecoderConfig(2, energy_bias=-1.0),
     )
     model = scrambled(Model(config, 7, 5))
     source = torch.Generator().manual_seed(0)

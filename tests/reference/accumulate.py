@@ -1,4 +1,4 @@
-"""DACS (section 3), HS-DACS (section 4) and Algorithm 1, literally.
+"""ACS, DACS (section 3), HS-DACS (section 4) and Algorithm 1, literally.
 
 Where the paper leaves something open, these loops take the same reading as the package: the look-ahead is counted from
 t_{i-1} (Algorithm 1, not eq. 6 and 9), a layer's heads share one accumulator (eq. 8), and t_i never falls.
@@ -67,6 +67,24 @@ def hs_dacs(q: Array, k: Array, v: Array, limit: int, threshold: float = 1.0, bi
             break
     c = {h: sum((p[h, j] * v[h, j] for j in range(1, N_l + 1)), np.zeros(v.shape[2])) for h in range(1, H + 1)}
     return Halted(p, dict.fromkeys(range(1, H + 1), N_l), c)
+
+
+def acs(q: Array, k: Array, v: Array, limit: int, threshold: float = 1.0, bias: float = 0.0) -> Halted:
+    """One halting probability of the whole layer for each frame, from all heads' queries and keys side by side."""
+    H, T, _ = k.shape
+    q, k, v = one_based(q), one_based(k, 2), one_based(v, 2)
+    p, total, N = {}, 0.0, min(limit, T)
+    for j in range(1, min(limit, T) + 1):
+        whole_q = np.concatenate([q[h] for h in range(1, H + 1)])
+        whole_k = np.concatenate([k[h, j] for h in range(1, H + 1)])
+        p_j = sigmoid(energy(whole_q, whole_k) + bias)
+        total += p_j
+        p |= {(h, j): p_j for h in range(1, H + 1)}
+        if total > threshold:
+            N = j
+            break
+    c = {h: sum((p[h, j] * v[h, j] for j in range(1, N + 1)), np.zeros(v.shape[2])) for h in range(1, H + 1)}
+    return Halted(p, dict.fromkeys(range(1, H + 1), N), c)
 
 
 class Decoded(NamedTuple):

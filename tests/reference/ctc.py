@@ -24,7 +24,34 @@ def probability_of_prefix(tokens: tuple[int, ...], log_p: Array) -> float:
     return sum(np.exp(score) for path, score in _paths(log_p) if read(path)[: len(tokens)] == tokens)
 
 
+def prefix_scores(tokens: tuple[int, ...], log_p: Array) -> tuple[float, float]:
+    """log psi and log r_T by their recursions, from the first frame to the last; `np.logaddexp` of two numbers only."""
+    frames = len(log_p)
+    label, blank = [-np.inf] * (frames + 1), [0.0]  # r^n and r^b of the empty prefix, from before the first frame on
+    for t in range(frames):
+        blank.append(blank[t] + log_p[t][0])
+    psi = 0.0
+    for place, c in enumerate(tokens):
+        repeats = place > 0 and tokens[place - 1] == c
+        phi = [blank[t] if repeats else np.logaddexp(label[t], blank[t]) for t in range(frames + 1)]
+        label, blank, psi = [-np.inf], [-np.inf], -np.inf
+        for t in range(frames):
+            psi = np.logaddexp(psi, phi[t] + log_p[t][c])
+            blank.append(np.logaddexp(label[t], blank[t]) + log_p[t][0])
+            label.append(np.logaddexp(label[t], phi[t]) + log_p[t][c])
+    return psi, np.logaddexp(label[frames], blank[frames])
+
+
 def _paths(log_p: Array) -> list[tuple[tuple[int, ...], float]]:
     frames, classes = log_p.shape
     paths = itertools.product(range(classes), repeat=frames)
     return [(path, sum(log_p[t, label] for t, label in enumerate(path))) for path in paths]
+
+
+def best_alignment(tokens: tuple[int, ...], log_p: Array) -> tuple[int, ...] | None:
+    """The first frame of each token on the most probable path that says the tokens; None if there is no such path."""
+    saying = [(score, path) for path, score in _paths(log_p) if read(path) == tokens]
+    if not saying:
+        return None
+    _, path = max(saying)
+    return tuple(t for t, label in enumerate(path) if label and (t == 0 or path[t - 1] != label))

@@ -1,4 +1,4 @@
-"""The chunk encoder (section 5.1), literally: one window after the other, one frame after the other.
+"""The encoder (section 5.1) in all its modes, literally: one window after the other, one frame after the other.
 
 Frames count from 0 here, since the paper gives no equations for the encoder. `w` holds the weights by their names.
 """
@@ -44,16 +44,25 @@ def front(features: Array, w: Weights) -> list[Array]:
     return [linear(x[:, t].reshape(-1), w, "front.out") * scale for t in range(x.shape[1])]
 
 
-def attend(query: tuple[int, Array], keys: list[tuple[int, Array]], w: Weights, name: str) -> Array:
-    """One frame attends to others; each is (place in the stream, vector). The bias depends on head and distance."""
+def attend(query: tuple[int | None, Array], keys: list[tuple[int | None, Array]], w: Weights, name: str) -> Array:
+    """One frame attends to others; each is (place in the stream, vector). The bias depends on head and distance.
+
+    Beyond the table of biases the outermost counts; where one of the two has no place (None) there is no bias.
+    """
     biases = w[f"{name}.distance_bias"]
-    heads, centre = len(biases), biases.shape[1] // 2
+    heads, furthest = len(biases), biases.shape[1] // 2
+
+    def bias(h: int, at: int | None) -> float:
+        if place is None or at is None:
+            return 0.0
+        return float(biases[h, min(max(at - place, -furthest), furthest) + furthest])
+
     place, x = query
     q = linear(x, w, f"{name}.query").reshape(heads, -1)
     pairs = [(at, linear(key, w, f"{name}.key_value").reshape(2, heads, -1)) for at, key in keys]
     context = []
     for h in range(heads):
-        e = [q[h] @ kv[0, h] / math.sqrt(q.shape[1]) + biases[h, at - place + centre] for at, kv in pairs]
+        e = [q[h] @ kv[0, h] / math.sqrt(q.shape[1]) + bias(h, at) for at, kv in pairs]
         total = sum(math.exp(one) for one in e)
         context.append(sum(math.exp(one) / total * kv[1, h] for one, (_, kv) in zip(e, pairs, strict=True)))
     return linear(np.concatenate(context), w, f"{name}.out")
@@ -72,8 +81,17 @@ def layer(x: dict[int, Array], left: dict[int, Array], w: Weights, name: str) ->
 
 
 def encode(features: Array, w: Weights, config: EncoderConfig) -> Array:
-    """Window after window [left | centre | right]; the centres are kept."""
+    """All frames of an utterance, in the mode that is set."""
     embedded = front(features, w)
+    if config.mode == "full":
+        return encode_at_once(embedded, w, config.layers)
+    if config.mode == "contextual":
+        return encode_with_context(embedded, w, config)
+    return encode_windows(embedded, w, config)
+
+
+def encode_windows(embedded: list[Array], w: Weights, config: EncoderConfig) -> Array:
+    """Window after window [left | centre | right]; the centres are kept."""
     reuse = config.mode == "reuse"
     inputs: list[dict[int, Array]] = [{} for _ in range(config.layers)]  # reuse: a layer's centre inputs so far
     centres = []
@@ -85,5 +103,35 @@ def encode(features: Array, w: Weights, config: EncoderConfig) -> Array:
             left = {p: one for p, one in inputs[n].items() if p >= start - config.left_frames} if reuse else {}
             inputs[n].update({p: norm(x[p], w, f"layers.{n}.norm") for p in range(start, end)})
             x = layer(x, left, w, f"layers.{n}")
+        centres += [norm(x[place], w, "norm") for place in range(start, end)]
+    return np.array(centres)
+
+
+def encode_at_once(embedded: list[Array], w: Weights, layers: int) -> Array:
+    """Every frame attends to all."""
+    x = dict(enumerate(embedded))
+    for n in range(layers):
+        x = layer(x, {}, w, f"layers.{n}")
+    return np.array([norm(one, w, "norm") for one in x.values()])
+
+
+def encode_with_context(embedded: list[Array], w: Weights, config: EncoderConfig) -> Array:
+    """Window after window; each has one more position, and sees that of the one before as it was before the layer."""
+    before: list[Array] = []  # the previous window's context, before each layer
+    centres = []
+    for start in range(0, len(embedded), config.centre_frames):
+        end = min(start + config.centre_frames, len(embedded))
+        places = range(max(0, start - config.left_frames), min(end + config.right_frames, len(embedded)))
+        x: dict[int | None, Array] = {place: embedded[place] for place in places}
+        x[None] = sum(embedded[place] for place in places) / len(places)
+        contexts = []
+        for n in range(config.layers):
+            contexts.append(x[None])
+            seen = before[n] if before else x[None]
+            h = {place: norm(one, w, f"layers.{n}.norm") for place, one in x.items()}
+            keys = [(place, h[place]) for place in places] + [(None, norm(seen, w, f"layers.{n}.norm"))]
+            y = {at: one + attend((at, h[at]), keys, w, f"layers.{n}.attention") for at, one in x.items()}
+            x = {at: one + feedforward(one, w, f"layers.{n}.feedforward") for at, one in y.items()}
+        before = contexts
         centres += [norm(x[place], w, "norm") for place in range(start, end)]
     return np.array(centres)

@@ -8,7 +8,7 @@ from headsync.config import DecodingConfig
 from headsync.search import endpoint
 from headsync.search.evidence import Evidence
 
-CONFIG = DecodingConfig(trailing_frames=30, longest_frames=100)
+CONFIG = DecodingConfig(trailing_seconds=1.2, longest_seconds=4.0)
 
 
 def heard(frames: int, last: int) -> Evidence:
@@ -25,11 +25,11 @@ def test_silence_is_idle_and_never_ends() -> None:
 
 
 @pytest.mark.parametrize(("frames", "last", "ends"), [
-    (34, 3, True), (33, 3, False),        # 30 frames of silence after frame 3
-    (90, 60, False), (91, 60, True),
-    (99, 90, False), (100, 94, True),     # after the longest, 5 frames of silence are enough
-    (100, 95, False), (101, 95, True),
-    (199, 198, False), (200, 199, True),  # after twice as long, none are needed
+    (34, 3, "pause"), (33, 3, None),         # 30 frames of silence after frame 3
+    (90, 60, None), (91, 60, "pause"),
+    (99, 90, None), (100, 94, "length"),     # after the longest, 5 frames of silence are enough
+    (100, 95, None), (101, 95, "length"),
+    (199, 198, None), (200, 199, "length"),  # after twice as long, none are needed
 ])  # fmt: skip
-def test_an_utterance_ends(frames: int, last: int, ends: bool) -> None:
-    assert endpoint.ended(heard(frames, last), CONFIG) is ends
+def test_an_utterance_ends(frames: int, last: int, ends: str | None) -> None:
+    assert endpoint.ended(heard(frames, last), CONFIG) == ends

@@ -48,6 +48,15 @@ def test_evidence_does_not_depend_on_the_cutting(sequence: list[int], data: st.D
     assert read(sequence[cut:], read(sequence[:cut])) == read(sequence)
 
 
+@given(labels, st.integers(0, 9), st.integers(0, 35))
+def test_a_step_needs_a_spike_more_than_written_and_not_searched(
+    sequence: list[int], written: int, searched: int
+) -> None:
+    evidence = read(sequence)
+    expected = [spike for n, spike in enumerate(evidence.spikes) if n >= written and spike >= searched]
+    assert evidence.after(written, searched) == (expected[0] if expected else None)
+
+
 @given(st.integers(0, 10), labels, st.data())
 def test_forgotten_silence_only_moves_the_reading(silence: int, sequence: list[int], data: st.DataObject) -> None:
     forgotten = data.draw(st.integers(0, silence))

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headsync.attention import MECHANISMS
 from headsync.attention import base as attention
+from headsync.config import DecoderConfig, DecodingConfig
 from headsync.engine import NO_LIMIT
 from headsync.search.evidence import Evidence
-from headsync.search.policy import POLICIES, lookahead, whole_utterance
+from headsync.search.policy import (
+    POLICIES,
+    Policy,
+    frames_ahead,
+    lookahead,
+    trigger,
+    unlimited,
+    whole_blocks,
+    whole_utterance,
+)
 
 spikes = st.lists(st.integers(0, 100), max_size=8, unique=True).map(lambda places: tuple(sorted(places)))
 
@@ -44,13 +55,43 @@ def test_what_was_searched_in_vain_is_not_searched_again() -> None:
     assert lookahead(0, 0, 41, evidence, 16) is None
 
 
+@pytest.mark.parametrize("policy", [lookahead, unlimited, trigger, whole_utterance])
 @given(spikes, st.integers(0, 9), st.integers(0, 100), st.integers(0, 120), st.integers(1, 20), st.integers(0, 100))
 def test_later_evidence_never_changes_a_limit(
-    places: tuple[int, ...], written: int, t: int, searched: int, m: int, now: int
+    policy: Policy, places: tuple[int, ...], written: int, t: int, searched: int, m: int, now: int
 ) -> None:
-    early = lookahead(written, t, searched, said(*(place for place in places if place < now)), m)
-    whole = lookahead(written, t, searched, said(*places), m)
+    early = policy(written, t, searched, said(*(place for place in places if place < now)), m)
+    whole = policy(written, t, searched, said(*places), m)
     assert early in (None, whole)
+
+
+@pytest.mark.parametrize("policy", [lookahead, unlimited, trigger, whole_blocks])
+@given(spikes, st.integers(0, 9), st.integers(0, 100), st.integers(0, 120), st.integers(1, 20))
+def test_all_that_do_not_wait_for_the_end_wait_for_the_same_evidence(
+    policy: Policy, places: tuple[int, ...], written: int, t: int, searched: int, m: int
+) -> None:
+    spike = next((place for place in places[written:] if place >= searched), None)
+    assert (policy(written, t, searched, said(*places), m) is None) == (spike is None)
+
+
+def test_attention_that_fires_by_itself_has_no_limit() -> None:
+    assert unlimited(1, 12, 0, said(10, 20), 16) == NO_LIMIT
+    assert unlimited(2, 12, 0, said(10, 20), 16) is None
+
+
+def test_triggered_attention_sees_the_spike_and_what_it_looks_ahead() -> None:
+    assert trigger(1, 50, 0, said(10, 20), 8) == 29  # frames 0 to 28, wherever the last step has looked
+    assert trigger(0, 0, 0, said(10, 20), 0) == 11
+
+
+def test_whole_blocks_are_all_that_has_arrived() -> None:
+    assert whole_blocks(1, 50, 0, said(10, 20), 16) == 200
+
+
+def test_how_far_ahead_a_model_looks() -> None:
+    decoding = DecodingConfig(lookahead_frames=5)
+    assert frames_ahead(DecoderConfig(attention="hs-dacs", trigger_frames=3), decoding) == 5
+    assert frames_ahead(DecoderConfig(attention="triggered", trigger_frames=3), decoding) == 3
 
 
 @given(spikes, st.integers(0, 9), st.integers(0, 100), st.integers(0, 120), st.integers(1, 20))

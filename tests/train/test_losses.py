@@ -105,6 +105,29 @@ def test_halt_and_mass_are_means_over_the_steps_that_exist() -> None:
     assert float(losses.mass) == pytest.approx(float(expected))
 
 
+def test_without_counts_there_is_no_quantity_loss() -> None:
+    losses = joint_loss(an_output(), a_batch(), replace(SETTINGS, quantity_weight=1e9))
+    assert float(losses.quantity) == 0
+    assert float(losses.joint.detach()) == pytest.approx(0.3 * float(losses.ctc) + 0.7 * float(losses.attention))
+
+
+def test_the_quantity_loss_by_hand() -> None:
+    """Two layers, one with two counts and one with one; a mean over both, and over the five output steps."""
+    output = an_output()
+    two = torch.tensor([[1.0, -2.0], [0.5, 0.0]], requires_grad=True)
+    one = torch.tensor([[-3.0], [0.25]], requires_grad=True)
+    aligned = output.alignments[0]
+    alignments = [aligned._replace(surplus_BM=two), aligned, aligned._replace(surplus_BM=one)]
+    losses = joint_loss(output._replace(alignments=alignments), a_batch(), replace(SETTINGS, quantity_weight=2.0))
+    expected = ((1.5 + 3.0) / 2 + (0.25 + 0.25) / 2) / 5
+    assert float(losses.quantity) == pytest.approx(expected)
+    without = joint_loss(output, a_batch(), SETTINGS).joint
+    assert float((losses.joint - without).detach()) == pytest.approx(2.0 * expected, rel=1e-4)
+    losses.joint.backward()
+    assert two.grad is not None
+    assert two.grad.tolist() == [[pytest.approx(0.1), pytest.approx(-0.1)], [pytest.approx(0.1), 0.0]]
+
+
 def test_a_text_too_long_for_its_frames_does_not_spoil_the_batch() -> None:
     output = an_output()._replace(frames_B=torch.tensor([2, 3]))  # the repeat needs three frames
     loss = ctc_loss(output, a_batch())
@@ -120,7 +143,7 @@ def test_what_stands_in_the_padding_of_the_logits_is_inert() -> None:
         spoilt.ctc_BTV[1, 3] = torch.nan
         spoilt.decoder_BLV[1, 2] = torch.nan
     expected, found = joint_loss(clean, a_batch(), SETTINGS), joint_loss(spoilt, a_batch(), SETTINGS)
-    for name in ("joint", "ctc", "attention", "wrong", "steps", "halt", "mass"):
+    for name in ("joint", "ctc", "attention", "wrong", "steps", "halt", "mass", "quantity"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     for part in (expected, found):
         part.joint.backward()

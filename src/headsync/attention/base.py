@@ -9,10 +9,13 @@ Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from headsync.config import DecoderConfig
 
 State = tuple[Tensor, ...]  # what a mechanism carries from one output step to the next, batch first
 
@@ -41,20 +44,47 @@ class Aligned(NamedTuple):
 
     weights_BHLT: Tensor
     end_BHL: Tensor
+    surplus_BM: Tensor | None = None  # how many tokens a row has more than it should, where a mechanism counts them
 
 
 class OnlineAttention(Protocol):
     """A mechanism: `align` for training and `step` for streaming, bound to each other by contract.
 
     `step` is pure: an undecided step is thrown away and tried again, with the same state, when more frames have come.
+    In `align`, an output step that does not exist, being padding, has the limit 0: it may look at nothing.
     """
 
     threshold: float  # of each head; changeable on a trained model (Table 4); infinity: no step is halted
+    expected: bool  # whether `align` is an expectation, which `step` equals only where probabilities are 0 or 1
 
     def start(self, batch: int) -> State: ...
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
 
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
+
+
+class Mechanism(nn.Module, ABC):
+    """What most mechanisms have in common; `width` is that of a head."""
+
+    expected = False
+
+    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
+        super().__init__()
+        self.threshold = config.threshold  # of no effect where nothing is accumulated
+
+    @staticmethod
+    def attends(config: DecoderConfig, layer: int) -> bool:
+        """Whether decoder layer `layer`, counted from the lowest, has cross-attention at all."""
+        return True
+
+    def start(self, batch: int) -> State:
+        return ()  # every step starts again at the first frame
+
+    @abstractmethod
+    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
+
+    @abstractmethod
     def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
 
 
@@ -66,6 +96,11 @@ def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
 def may_look(frames: int, limit: Tensor) -> Tensor:
     """True where frame j lies before the limit; the frames become a new last axis."""
     return torch.arange(frames, device=limit.device) < limit.unsqueeze(-1)
+
+
+def at_least_single(x: Tensor) -> Tensor:
+    """Sums over many frames need float32; in half precision they stop growing."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def decidable(window: Window) -> Tensor:

@@ -7,12 +7,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from headsync.cli.calibrate import calibrate
 from headsync.cli.complain import complain
 from headsync.cli.demo import demo
 from headsync.cli.evaluate import evaluate
 from headsync.cli.listen import listen
 from headsync.cli.models import models
+from headsync.cli.perplexity import perplexity
+from headsync.cli.plot import plot
 from headsync.cli.prepare import prepare
+from headsync.cli.serve import serve
 from headsync.cli.train import train
 from headsync.cli.transcribe import transcribe
 from headsync.errors import HeadsyncError
@@ -50,10 +54,14 @@ app = typer.Typer(
 app.command()(transcribe)
 app.command()(listen)
 app.command()(demo)
+app.command()(serve)
 app.command()(models)
 app.add_typer(prepare, name="prepare")
 app.command()(train)
 app.command()(evaluate)
+app.command()(perplexity)
+app.add_typer(plot, name="plot")
+app.command()(calibrate)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headsync.cli import loading
+from headsync.cli import loading, options
 from headsync.cli.screen import describe, open_screen, say
 from headsync.cli.streaming import paced, stream
 from headsync.errors import DataError
@@ -19,7 +19,7 @@ RECORDINGS = Path(__file__).parent.parent / "demo"
 
 
 def demo(
-    model: Annotated[str | None, typer.Option(help="Name of a shipped model, or a model folder.")] = None,
+    model: options.ModelName = None,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as it goes, not at the speed of speech.")] = False,
 ) -> None:
     """Stream the bundled recordings and compare with what was said."""

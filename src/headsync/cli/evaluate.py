@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headsync.cli import loading
+from headsync.cli import loading, options
 from headsync.cli.progress import progress_bar
 from headsync.errors import DataError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headsync.measure.confidence import Bin
     from headsync.measure.evaluate import Report
 
 
@@ -20,15 +24,23 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="Name of a shipped model, or a model folder.")],
     manifest: Annotated[Path, typer.Argument(help="Utterances with their texts, JSON lines.")],
     json_out: Annotated[Path | None, typer.Option("--json", help="Also write the figures and all texts here.")] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
+    beam: options.Beam = None,
     lookahead: Annotated[int | None, typer.Option(min=1, help="Encoder frames M a step may look ahead.")] = None,
     threshold: Annotated[
         float | None, typer.Option(min=0.0, help="Halting threshold of each head, 1 in the paper.")
     ] = None,
-    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Weight of CTC in the search.")] = None,
+    ctc_weight: options.CtcWeight = None,
+    lm: options.Lm = None,
+    lm_weight: options.LmWeight = None,
+    hotwords: options.Hotwords = None,
+    reliability: Annotated[
+        bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
 ) -> None:
     """Measure errors, delay, cost and speed of a model."""
+    from rich.console import Console
+
     from headsync.data.manifest import read_manifest
     from headsync.measure.evaluate import evaluate as measure
 
@@ -37,13 +49,17 @@ def evaluate(
     utterances = read_manifest(manifest)[:limit]
     if not utterances:
         raise DataError(f"{manifest}: the manifest is empty, so there is nothing to measure.")
-    settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold, "ctc_weight": ctc_weight}
-    recognizer = loading.load_recognizer(model, **settings)  # type: ignore[arg-type]
+    settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold}
+    settings |= {"ctc_weight": ctc_weight, "lm_weight": lm_weight}
+    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
     with progress_bar(manifest.name) as progress:
         report = measure(recognizer, utterances, progress=progress)
     _print_table(report)
+    if reliability:
+        Console().print(reliability_table("words by confidence", report.reliability))
     if json_out:
-        _write_json(json_out, {"model": model, "manifest": str(manifest), **settings, **report.to_dict()})
+        given = {"model": model, "manifest": str(manifest), "lm": str(lm) if lm else None, **settings}
+        _write_json(json_out, {**given, **report.to_dict()})
 
 
 def rows(report: Report) -> list[tuple[str, str]]:
@@ -63,6 +79,20 @@ def rows(report: Report) -> list[tuple[str, str]]:
         ("delay, median", _figure(report.delay_median_seconds, "{:.2f} s")),
         ("delay, 95th percentile", _figure(report.delay_p95_seconds, "{:.2f} s")),
     ]
+
+
+def reliability_table(title: str, bins: Sequence[Bin]) -> Table:
+    """How often words of each confidence are right."""
+    from rich.table import Table
+
+    from headsync.measure.confidence import calibration_error
+
+    caption = f"apart by {calibration_error(bins):.3f} on average"
+    table = Table("confidence", "words", "mean", "right", title=title, caption=caption, box=None, header_style="bold")
+    for each in bins:
+        span = f"{each.low:.2f} to {each.high:.2f}"
+        table.add_row(span, str(each.words), f"{each.confidence:.3f}", f"{each.right:.3f}")
+    return table
 
 
 def _figure(value: float | None, form: str) -> str:

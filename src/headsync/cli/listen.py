@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headsync.cli import loading
+from headsync.cli import loading, options
 from headsync.cli.complain import complain
 from headsync.cli.screen import Screen, open_screen, say
 from headsync.errors import AudioError
@@ -29,13 +29,20 @@ PATIENCE_SECONDS = 0.2  # how long to wait for sound before looking whether to s
 
 
 def listen(
-    model: Annotated[str | None, typer.Option(help="Name of a shipped model, or a model folder.")] = None,
+    model: options.ModelName = None,
     device: Annotated[str | None, typer.Option(help="Microphone: a number or part of its name.")] = None,
+    beam: options.Beam = None,
+    ctc_weight: options.CtcWeight = None,
+    lm: options.Lm = None,
+    lm_weight: options.LmWeight = None,
+    hotwords: options.Hotwords = None,
+    endpoint: options.EndpointRules = None,
 ) -> None:
     """Recognise speech from the microphone until Ctrl-C."""
     sounddevice = _import_sounddevice()
     microphone = Microphone(sounddevice, device)
-    recognizer = loading.load_recognizer(model)
+    settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
+    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
     if sys.stdout.isatty():
         say("Listening; Ctrl-C stops.")
     with stop_on_interrupt() as stopped, microphone, open_screen() as screen:

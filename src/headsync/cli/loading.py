@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headsync.measure.timing import Listener
 
 
 def load_recognizer(
-    model: str | None,
-    *,
-    beam: int | None = None,
-    lookahead_frames: int | None = None,
-    threshold: float | None = None,
-    ctc_weight: float | None = None,
+    model: str | None, *, lm: Path | None = None, hotwords: Sequence[tuple[str, float]] = (), **settings: Any
 ) -> Listener:
     """Load a model by name or folder; None is the shipped one, and a setting of None is what its folder says."""
     from headsync.recognizer import Recognizer
 
-    return Recognizer.load(
-        model, beam=beam, lookahead_frames=lookahead_frames, threshold=threshold, ctc_weight=ctc_weight
-    )
+    return Recognizer.load(model, lm=lm, hotwords=hotwords, **settings)
 
 
 def shipped_models() -> dict[str, Path]:

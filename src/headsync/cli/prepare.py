@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ prepare = typer.Typer(help="Make audio and manifests to train on.", no_args_is_h
 
 Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same corpus.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads that listen.")]
 
 
 @prepare.command()
@@ -43,3 +45,60 @@ def toy(out: Out, seed: Seed = 1) -> None:
 
     make(out, seed=seed)
     typer.echo(f"{out}: ready.")
+
+
+@prepare.command()
+def librispeech(
+    source: Annotated[Path, typer.Argument(help="The folder LibriSpeech, with any of its parts.")],
+    out: Out,
+    workers: Threads = 1,
+) -> None:
+    """List the parts of LibriSpeech that are there."""
+    _list("librispeech", source, out, workers)
+
+
+@prepare.command()
+def aishell1(
+    source: Annotated[Path, typer.Argument(help="The folder data_aishell.")], out: Out, workers: Threads = 1
+) -> None:
+    """List train, dev and test of AIShell-1."""
+    _list("aishell1", source, out, workers)
+
+
+@prepare.command()
+def wsj(
+    source: Annotated[Path, typer.Argument(help="The folder with the discs of LDC93S6B and LDC94S13B.")],
+    out: Out,
+    workers: Threads = 1,
+) -> None:
+    """Decode and list si284, dev93 and eval92 of the Wall Street Journal corpus."""
+    _list("wsj", source, out, workers)
+
+
+@prepare.command()
+def kaldi(
+    source: Annotated[Path, typer.Argument(help="A Kaldi data folder, or a folder of them.")],
+    out: Out,
+    workers: Threads = 1,
+) -> None:
+    """List any corpus that has Kaldi's lists."""
+    _list("kaldi", source, out, workers)
+
+
+@prepare.command()
+def table(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or TSV with a path and a text in each row.")],
+    out: Out,
+    workers: Threads = 1,
+) -> None:
+    """List recordings and texts of your own from a table."""
+    _list("table", source, out, workers)
+
+
+def _list(corpus: str, source: Path, out: Path, workers: int) -> None:
+    """Prepare by the module of that name, and say what there is and what was left out."""
+    module = import_module(f"headsync.data.{corpus}")
+    with progress_bar("utterances") as progress:
+        report = module.prepare(source, out, workers=workers, progress=progress)
+    typer.echo(report.summary())
+    typer.echo(f"{out}: ready; report.json there names {len(report.problems)} problems.")

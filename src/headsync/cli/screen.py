@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from headsync.events import Event, Final
+from headsync.events import Endpoint, Event, Final, Partial
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +47,8 @@ class Timeline(AbstractContextManager["Timeline"]):
         self._prefix = prefix
 
     def show(self, event: Event) -> None:
+        if isinstance(event, Endpoint):
+            return
         mark = "." if isinstance(event, Final) else ""
         typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
 
@@ -67,11 +69,12 @@ class Growing(AbstractContextManager["Growing"]):
     def show(self, event: Event) -> None:
         from rich.text import Text
 
-        line = Text(f"{self._prefix}{event.text}")
         if isinstance(event, Final):
             self._live.update(Text(""), refresh=True)
-            self._live.console.print(line)
-        else:
+            self._live.console.print(Text(f"{self._prefix}{event.text}"))
+        elif isinstance(event, Partial):
+            gap = " " if event.committed and event.tentative else ""
+            line = Text(f"{self._prefix}{event.committed}{gap}").append(event.tentative, style="dim")
             self._live.update(line, refresh=True)
 
     def __exit__(self, *raised: object) -> None:

@@ -14,7 +14,12 @@ def train(
         list[str] | None, typer.Argument(help="Settings in place of the recipe's.", metavar="[KEY=VALUE]...")
     ] = None,
 ) -> None:
-    """Train a model by a recipe; a run that was stopped goes on where it was."""
-    from headsync.train.loop import train as run
+    """Train a recogniser or a language model by a recipe; a run that was stopped goes on where it was."""
+    from headsync.config import load_config
+
+    if load_config(recipe, overrides or []).kind == "lm":
+        from headsync.train.lm import train as run
+    else:
+        from headsync.train.loop import train as run
 
     run(recipe, overrides or [])

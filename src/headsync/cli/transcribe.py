@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headsync.cli import loading
+from headsync.cli import loading, options
 from headsync.cli.complain import complain
 from headsync.cli.screen import describe, open_screen, say
 from headsync.cli.streaming import Piece, paced, stream
@@ -34,16 +34,23 @@ class Format(Enum):
 
 def transcribe(
     files: Annotated[list[Path], typer.Argument(help="Recordings; - is a WAV from standard input.")],
-    model: Annotated[str | None, typer.Option(help="Name of a shipped model, or a model folder.")] = None,
+    model: options.ModelName = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")] = None,
-    ctc_weight: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Weight of CTC in the search.")] = None,
+    beam: options.Beam = None,
+    ctc_weight: options.CtcWeight = None,
+    lm: options.Lm = None,
+    lm_weight: options.LmWeight = None,
+    hotwords: options.Hotwords = None,
+    endpoint: options.EndpointRules = None,
+    nbest: Annotated[int | None, typer.Option(min=1, help="Readings of each utterance, with --format json.")] = None,
 ) -> None:
     """Stream recordings and print what was said."""
     if len(files) > 1 and format in (Format.srt, Format.vtt):
         raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
-    recognizer = loading.load_recognizer(model, beam=beam, ctc_weight=ctc_weight)
+    settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, "nbest": nbest}
+    settings |= options.endpoint_settings(endpoint)
+    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
     failed = False
     for file in files:
         try:

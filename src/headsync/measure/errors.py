@@ -57,6 +57,18 @@ def count_errors(reference: str, hypothesis: str) -> ErrorCounts:
     return ErrorCounts(aligned.substitutions, aligned.deletions, aligned.insertions, words)
 
 
+def right_words(reference: str, hypothesis: str) -> list[bool]:
+    """For each word of the hypothesis whether the cheapest alignment finds it in the reference."""
+    if not reference.strip() or not hypothesis.strip():
+        return [False] * len(hypothesis.split())
+    (chunks,) = jiwer.process_words(reference, hypothesis).alignments
+    right = [False] * len(hypothesis.split())
+    for chunk in chunks:
+        if chunk.type == "equal":
+            right[chunk.hyp_start_idx : chunk.hyp_end_idx] = [True] * (chunk.hyp_end_idx - chunk.hyp_start_idx)
+    return right
+
+
 def bootstrap_interval(
     counts: Sequence[ErrorCounts], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 1
 ) -> Interval | None:

@@ -12,7 +12,15 @@ from typing import Any
 
 from headsync.audio import stream_audio
 from headsync.data.manifest import Utterance
-from headsync.measure.errors import ErrorCounts, Interval, bootstrap_interval, count_errors, invented_per_minute
+from headsync.measure.confidence import Bin, Judged, calibration_error, reliability
+from headsync.measure.errors import (
+    ErrorCounts,
+    Interval,
+    bootstrap_interval,
+    count_errors,
+    invented_per_minute,
+    right_words,
+)
 from headsync.measure.latency import percentiles
 from headsync.measure.timing import Listener, TimedSession
 
@@ -33,6 +41,7 @@ class Outcome:
     computing_seconds: float
     delays_seconds: tuple[float, ...]
     cost_ratios: tuple[float, ...]  # one for each Final; none where nothing was recognised
+    words: tuple[Judged, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The lines of a person looking for what went wrong."""
@@ -54,6 +63,7 @@ class Report:
     real_time_factor: float
     delay_median_seconds: float | None
     delay_p95_seconds: float | None
+    reliability: tuple[Bin, ...]  # of the words' confidences
     outcomes: tuple[Outcome, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,6 +71,8 @@ class Report:
         figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
         figures["interval"] = list(self.interval) if self.interval else None
         figures["counts"] = {**asdict(self.counts), "errors": self.counts.errors}
+        figures["reliability"] = [each._asdict() for each in self.reliability]
+        figures["calibration_error"] = calibration_error(self.reliability)
         figures["outcomes"] = [outcome.to_dict() for outcome in self.outcomes]
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
 
@@ -93,6 +105,7 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
         real_time_factor=computing_seconds / audio_seconds if audio_seconds else 0.0,
         delay_median_seconds=delays.median_seconds if delays else None,
         delay_p95_seconds=delays.p95_seconds if delays else None,
+        reliability=tuple(reliability([word for outcome in outcomes for word in outcome.words])),
         outcomes=tuple(outcomes),
     )
 
@@ -102,6 +115,8 @@ def _hear(recognizer: Listener, utterance: Utterance) -> Outcome:
     for samples, sample_rate in stream_audio(utterance.audio, PIECE_SECONDS):
         session.push(samples, sample_rate)
     session.finish()
+    confidences = [word.confidence for final in session.finals for word in final.words]
+    right = right_words(utterance.text, session.text)
     return Outcome(
         id=utterance.id,
         reference=utterance.text,
@@ -111,4 +126,5 @@ def _hear(recognizer: Listener, utterance: Utterance) -> Outcome:
         computing_seconds=session.computing_seconds,
         delays_seconds=tuple(session.delays),
         cost_ratios=tuple(final.cost_ratio for final in session.finals),
+        words=tuple(map(Judged, confidences, right)),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.events import Event, Final
+from headsync.events import Endpoint, Event, Final, Text
 
 
 class Percentiles(NamedTuple):
@@ -27,8 +27,10 @@ def word_delays(events: Sequence[Event]) -> list[float]:
     A word counts from the first event that has it at its final position and after which no event takes it back. Ends
     of words are those of the Final, so a word that was guessed before it ended has a negative delay.
     """
-    utterances: dict[int, list[Event]] = {}
+    utterances: dict[int, list[Text]] = {}
     for event in events:
+        if isinstance(event, Endpoint):
+            continue
         utterances.setdefault(event.utterance, []).append(event)
     ended = [utterance for utterance in utterances.values() if isinstance(utterance[-1], Final)]
     return [
@@ -46,7 +48,7 @@ def percentiles(delays: Sequence[float]) -> Percentiles | None:
     return Percentiles(float(median), float(p95))
 
 
-def _settled_seconds(utterance: Sequence[Event], position: int) -> float:
+def _settled_seconds(utterance: Sequence[Text], position: int) -> float:
     """Audio time from which all events of one utterance, its Final the last, agree on the word at a position."""
     final = utterance[-1]
     settled = final.time_seconds

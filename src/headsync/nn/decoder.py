@@ -1,6 +1,7 @@
 """The self-attention decoder with online cross-attention (sections 2 to 4), all steps at once and one at a time.
 
-Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width, V output classes, N layers.
+Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width, V output classes, N layers; of what
+has to do with frames, N counts only the layers that attend to them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention import build_mechanism
+from headsync.attention import build_mechanism, mechanism_of
 from headsync.attention.base import Aligned, Attended, State, Window
 from headsync.attention.cross import CrossAttention
 from headsync.config import DecoderConfig, NetworkConfig
@@ -20,7 +21,7 @@ from headsync.nn.blocks import FeedForward, positions, split_heads
 
 
 class Memory(NamedTuple):
-    """Encoder frames as the decoder sees them: keys and values of every layer, projected once.
+    """Encoder frames as the decoder sees them: keys and values of every layer that attends to them, projected once.
 
     Where a frame stands is counted from the start of the utterance, which may be known only after the frame was
     projected. Projection is linear, so that `Decoder.place` can add the place later.
@@ -72,32 +73,38 @@ class SelfAttention(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Pre-norm: self-attention, online cross-attention, feed-forward."""
+    """Pre-norm: self-attention, online cross-attention (in layers that attend to frames), feed-forward."""
 
-    def __init__(self, config: DecoderConfig, network: NetworkConfig) -> None:
+    def __init__(self, config: DecoderConfig, network: NetworkConfig, attends: bool) -> None:
         super().__init__()
         self.norm_self = nn.LayerNorm(network.width)
         self.self_attention = SelfAttention(network)
-        self.norm_cross = nn.LayerNorm(network.width)
-        mechanism = build_mechanism(config, network.heads)
-        self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
+        if attends:
+            self.norm_cross = nn.LayerNorm(network.width)
+            mechanism = build_mechanism(config, network.heads, network.width // network.heads)
+            self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
+        self.attends = attends
         self.feedforward = FeedForward(network)
         self.dropout = nn.Dropout(network.dropout)
 
-    def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
-        x = x_BLE + self.dropout(self.self_attention.whole(self.norm_self(x_BLE)))
-        context, aligned = self.cross.whole(self.norm_cross(x), *self.cross.project(frames_BTE), limit_BL)
-        x = x + self.dropout(context)
+    def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned | None]:
+        x, aligned = x_BLE + self.dropout(self.self_attention.whole(self.norm_self(x_BLE))), None
+        if self.attends:
+            context, aligned = self.cross.whole(self.norm_cross(x), *self.cross.project(frames_BTE), limit_BL)
+            x = x + self.dropout(context)
         return x + self.dropout(self.feedforward(x)), aligned
 
-    def step(
-        self, x_BE: Tensor, own: tuple[Tensor, Tensor], memory: tuple[Tensor, Tensor], state: State, window: Window
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], Attended]:
+    def look_back(self, x_BE: Tensor, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """One step at the tokens so far; and their keys and values, with those of this step."""
         y, keys, values = self.self_attention.step(self.norm_self(x_BE), *own)
-        x = x_BE + y
-        context, attended = self.cross.step(self.norm_cross(x), *memory, state, window)
-        x = x + context
-        return x + self.feedforward(x), (keys, values), attended
+        return x_BE + y, keys, values
+
+    def listen(
+        self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: State, window: Window
+    ) -> tuple[Tensor, Attended]:
+        """One step at the frames."""
+        context, attended = self.cross.step(self.norm_cross(x_BE), *memory, state, window)
+        return x_BE + context, attended
 
 
 class Decoder(nn.Module):
@@ -108,7 +115,8 @@ class Decoder(nn.Module):
         self.network = network
         self.embedding = nn.Embedding(classes, network.width)
         nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
-        self.stack = nn.ModuleList(DecoderLayer(config, network) for _ in range(config.layers))
+        attends = mechanism_of(config).attends
+        self.stack = nn.ModuleList(DecoderLayer(config, network, attends(config, n)) for n in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
         self.out = nn.Linear(network.width, classes)
         self.dropout = nn.Dropout(network.dropout)
@@ -117,9 +125,14 @@ class Decoder(nn.Module):
     def layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.stack))
 
+    @property
+    def attending(self) -> list[DecoderLayer]:
+        """The layers that attend to encoder frames."""
+        return [layer for layer in self.layers if layer.attends]
+
     def set_threshold(self, threshold: float) -> None:
         """Change where steps halt, on a trained model too (Table 4); infinity halts none."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.cross.mechanism.threshold = threshold
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
@@ -131,18 +144,19 @@ class Decoder(nn.Module):
         alignments = []
         for layer in self.layers:
             x, aligned = layer.whole(x, frames_BTE, limit_BL)
-            alignments.append(aligned)
+            if aligned is not None:
+                alignments.append(aligned)
         return self.out(self.norm(x)), alignments
 
     def project(self, frames_BTE: Tensor) -> Memory:
-        """Keys and values of new encoder frames, for all layers; `place` them before a step."""
-        pairs = [layer.cross.project(frames_BTE) for layer in self.layers]
+        """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""
+        pairs = [layer.cross.project(frames_BTE) for layer in self.attending]
         return Memory(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
 
     def place(self, memory: Memory, first: int) -> Memory:
         """Projected frames with their places, the first one being frame `first` of the utterance."""
         places_BTE = self._places(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
-        pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.layers]
+        pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.attending]
         keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
         return Memory(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
 
@@ -150,7 +164,7 @@ class Decoder(nn.Module):
         heads = self.network.heads
         shape = (batch, len(self.stack), heads, 0, self.network.width // heads)
         none = self.norm.weight.new_zeros(shape)
-        states = tuple(layer.cross.mechanism.start(batch) for layer in self.layers)
+        states = tuple(layer.cross.mechanism.start(batch) for layer in self.attending)
         return DecoderState(none, none, states)
 
     def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: Window) -> Stepped:
@@ -158,13 +172,16 @@ class Decoder(nn.Module):
         place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
         x = self._embed(tokens_B, place)
         keys, values, outcomes = [], [], []
+        frames = zip(memory.keys_BNHTD.unbind(1), memory.values_BNHTD.unbind(1), strict=True)
+        seen = zip(frames, state.mechanisms, strict=True)
         for n, layer in enumerate(self.layers):
-            own = (state.keys_BNHLD[:, n], state.values_BNHLD[:, n])
-            frames = (memory.keys_BNHTD[:, n], memory.values_BNHTD[:, n])
-            x, (k, v), attended = layer.step(x, own, frames, state.mechanisms[n], window)
+            x, k, v = layer.look_back(x, (state.keys_BNHLD[:, n], state.values_BNHLD[:, n]))
+            if layer.attends:
+                x, attended = layer.listen(x, *next(seen), window)
+                outcomes.append(attended)
+            x = x + layer.feedforward(x)
             keys.append(k)
             values.append(v)
-            outcomes.append(attended)
         after = DecoderState(torch.stack(keys, 1), torch.stack(values, 1), tuple(a.state for a in outcomes))
         return Stepped(
             logits_BV=self.out(self.norm(x)),

@@ -1,10 +1,14 @@
-"""The chunk encoder: self-attention in windows of left | centre | right frames (section 5.1), whole and step by step.
+"""The encoder: self-attention in windows of left | centre | right frames (section 5.1), whole and step by step.
 
-Two modes. *Isolated*: all layers run on each [left | centre | right] window, and its centre is kept. *Reuse*: the
-window is [centre | right], and each layer adds, as further keys and values, the left frames as the window before left
-them, so that a left frame is computed once. In both, right frames are computed again as the centre of the next window.
+Four modes. *Isolated*, the paper's chunk encoder: all layers run on each [left | centre | right] window, and its centre
+is kept. *Reuse*: the window is [centre | right], and each layer adds, as further keys and values, the left frames as
+the window before left them, so that a left frame is computed once. In both, right frames are computed again as the
+centre of the next window. *Contextual*: isolated windows, through which one vector hands on what went before; see
+`headsync.nn.contextual`. *Full*: the whole utterance is one window, which is the offline encoder.
 
 Order in time enters by a learned bias per head and distance, the same in every window, so that a stream has no end.
+The table of biases is as long as a window; where the window is the utterance, what lies further away has its outermost
+entry.
 
 Shapes: B rows, N windows, W frames of a window, T encoder frames, E width, H heads, D head width, Q queries, K keys.
 """
@@ -21,6 +25,7 @@ from torch import Tensor, nn
 
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.framing import OVERLAP_FRAMES, SUBSAMPLING
+from headsync.nn import contextual
 from headsync.nn.blocks import FeedForward, split_heads
 from headsync.nn.conv import ConvFront
 
@@ -29,10 +34,24 @@ class EncoderState(NamedTuple):
     """What a stream remembers between windows."""
 
     left_BNLE: Tensor  # N: one entry (isolated: embedded frames) or one per layer (reuse: inputs of its attention)
-    seen_B: Tensor  # frames so far, as far as the left side can hold them
+    seen_B: Tensor  # frames so far, as far as the left side can hold them; 0: nothing yet
+    context_BNE: Tensor  # contextual: the last window's context, as input of each layer's attention; else no entry
 
 
 Keys = Callable[[int, Tensor], tuple[Tensor, Tensor]]  # layer, its inputs -> keys' inputs, which of them exist
+
+
+class Window(NamedTuple):
+    """How many frames of each kind a window has."""
+
+    left: int
+    centre: int
+    right: int
+
+    @property
+    def kept(self) -> slice:
+        """Where the centre is."""
+        return slice(self.left, self.left + self.centre)
 
 
 class WindowAttention(nn.Module):
@@ -40,27 +59,22 @@ class WindowAttention(nn.Module):
 
     def __init__(self, network: NetworkConfig, span: int) -> None:
         super().__init__()
-        self.heads, self.span, self.dropout = network.heads, span, network.attention_dropout
+        self.heads, self.dropout = network.heads, network.attention_dropout
         self.query = nn.Linear(network.width, network.width)
         self.key_value = nn.Linear(network.width, 2 * network.width)
         self.out = nn.Linear(network.width, network.width)
         self.distance_bias = nn.Parameter(_near_and_far(network.heads, span))
 
-    def forward(self, x_NQE: Tensor, keys_NKE: Tensor, exists_NK: Tensor, first: int) -> Tensor:
-        """`first`: where among the keys the queries begin."""
+    def forward(self, x_NQE: Tensor, keys_NKE: Tensor, exists_NK: Tensor, place_QK: Tensor) -> Tensor:
+        """`place`: the entry of the table of biases for each query and key."""
         q_NHQD = split_heads(self.query(x_NQE), self.heads)
         k, v = self.key_value(keys_NKE).chunk(2, -1)
         k_NHKD, v_NHKD = split_heads(k, self.heads), split_heads(v, self.heads)
         scores = q_NHQD @ k_NHKD.transpose(-1, -2) / math.sqrt(q_NHQD.shape[-1])
-        scores = scores + self._bias(x_NQE.shape[1], keys_NKE.shape[1], first)
+        scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no place, no bias
         scores = scores.masked_fill(~exists_NK[:, None, None, :], torch.finfo(scores.dtype).min)
         weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
         return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))
-
-    def _bias(self, queries: int, keys: int, first: int) -> Tensor:
-        device = self.distance_bias.device
-        distance = torch.arange(keys, device=device) - torch.arange(first, first + queries, device=device)[:, None]
-        return self.distance_bias[:, distance + self.span - 1]
 
 
 class EncoderLayer(nn.Module):
@@ -73,11 +87,10 @@ class EncoderLayer(nn.Module):
         self.feedforward = FeedForward(network)
         self.dropout = nn.Dropout(network.dropout)
 
-    def forward(self, x_NWE: Tensor, layer: int, keys: Keys, outputs: slice) -> Tensor:
+    def forward(self, x_NWE: Tensor, layer: int, keys: Keys, place_WK: Tensor, outputs: slice) -> Tensor:
         h = self.norm(x_NWE)
         keys_NKE, exists_NK = keys(layer, h)
-        first = keys_NKE.shape[1] - h.shape[1] + (outputs.start or 0)
-        x = x_NWE[:, outputs] + self.dropout(self.attention(h[:, outputs], keys_NKE, exists_NK, first))
+        x = x_NWE[:, outputs] + self.dropout(self.attention(h[:, outputs], keys_NKE, exists_NK, place_WK[outputs]))
         return x + self.dropout(self.feedforward(x))
 
 
@@ -87,67 +100,100 @@ class ChunkEncoder(nn.Module):
     def __init__(self, config: EncoderConfig, network: NetworkConfig, features: int) -> None:
         super().__init__()
         self.config = config
-        span = config.left_frames + config.centre_frames + config.right_frames
+        self.span = config.left_frames + config.centre_frames + config.right_frames
         self.front = ConvFront(features, network.kernels, network.width)
-        self.layers = nn.ModuleList(EncoderLayer(network, span) for _ in range(config.layers))
+        self.layers = nn.ModuleList(EncoderLayer(network, self.span) for _ in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
         self.dropout = nn.Dropout(network.dropout)
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """All windows of whole utterances at once, for training: frames, and how many of each row exist."""
-        batch, c, r = len(features_BTF), self.config.centre_frames, self.config.right_frames
         frames_B = ((lengths_B - OVERLAP_FRAMES) // SUBSAMPLING).clamp(min=0)
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         x_BTE = self.front(features_BTF.masked_fill(padding[:, :, None], 0.0))
-        windows = -(-x_BTE.shape[1] // c)
-        left = self.config.left_frames if self.config.mode == "isolated" else 0
-        x_NWE = _cut(x_BTE, left, c, r, windows)
-        starts = torch.arange(windows, device=lengths_B.device) * c - left
-        place_NW = starts[:, None] + torch.arange(left + c + r, device=lengths_B.device)
+        batch, frames = x_BTE.shape[:2]
+        left, centre, right = window = self._window(frames)
+        windows = -(-frames // centre)
+        starts = torch.arange(windows, device=lengths_B.device) * centre - left
+        place_NW = starts[:, None] + torch.arange(left + centre + right, device=lengths_B.device)
         exists_BNW = (place_NW >= 0) & (place_NW < frames_B[:, None, None])
-        keys = self._keys_of_all(exists_BNW) if self.config.mode == "reuse" else _own_keys(exists_BNW.flatten(0, 1))
-        return self._run(x_NWE, keys).unflatten(0, (batch, windows)).flatten(1, 2)[:, : x_BTE.shape[1]], frames_B
+        x_NWE = _cut(x_BTE, left, centre, right, windows)
+        y_NCE = self._run(x_NWE, self._keys_of_all(exists_BNW), exists_BNW.flatten(0, 1), window.kept)
+        return y_NCE.unflatten(0, (batch, windows)).flatten(1, 2)[:, :frames], frames_B
 
     def start(self, batch: int) -> EncoderState:
-        entries = self.config.layers if self.config.mode == "reuse" else 1
-        left = self.norm.weight.new_zeros(batch, entries, self.config.left_frames, self.norm.weight.shape[0])
-        return EncoderState(left, torch.zeros(batch, dtype=torch.long, device=left.device))
+        mode, layers, weight = self.config.mode, self.config.layers, self.norm.weight
+        left = 0 if mode == "full" else self.config.left_frames
+        left_BNLE = weight.new_zeros(batch, layers if mode == "reuse" else 1, left, len(weight))
+        context_BNE = weight.new_zeros(batch, layers if mode == "contextual" else 0, len(weight))
+        return EncoderState(left_BNLE, torch.zeros(batch, dtype=torch.long, device=weight.device), context_BNE)
 
     def step(self, x_BWE: Tensor, length_B: Tensor, state: EncoderState) -> tuple[Tensor, EncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
-        c, left = self.config.centre_frames, self.config.left_frames
-        device = x_BWE.device
-        exists_BL = torch.arange(left, device=device) >= left - state.seen_B[:, None]
-        exists_BW = torch.arange(x_BWE.shape[1], device=device) < length_B[:, None]
+        left, centre = state.left_BNLE.shape[2], self._window(x_BWE.shape[1]).centre
+        exists_BL = torch.arange(left, device=x_BWE.device) >= left - state.seen_B[:, None]
+        exists_BW = torch.arange(x_BWE.shape[1], device=x_BWE.device) < length_B[:, None]
         exists_BK = torch.cat([exists_BL, exists_BW], 1)
         x_BWE = x_BWE.masked_fill(~exists_BW[:, :, None], 0.0)
-        kept: list[Tensor] = []
+        lefts: list[Tensor] = []  # for the next window
+        contexts: list[Tensor] = []
 
-        def keys_with_left(layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        def with_left(layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
             keys = torch.cat([state.left_BNLE[:, layer], h], 1)
-            kept.append(keys[:, c : c + left])  # the last `left` frames up to the end of the centre
+            lefts.append(keys[:, centre : centre + left])  # the last `left` frames up to the end of the centre
             return keys, exists_BK
 
-        if self.config.mode == "reuse":
-            frames = self._run(x_BWE, keys_with_left)
-        else:
-            window, _ = keys_with_left(0, x_BWE)
-            frames = self._run(window, _own_keys(exists_BK))
-        seen_B = (state.seen_B + torch.full_like(state.seen_B, c)).clamp(max=left)
-        return frames, EncoderState(torch.stack(kept, 1), seen_B)
+        def with_context(layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+            keys = contextual.step_keys(h, state.context_BNE[:, layer], state.seen_B == 0)
+            contexts.append(h[:, -1])
+            return keys, contextual.exists(exists_BK)
 
-    def _run(self, x_NWE: Tensor, keys: Keys) -> Tensor:
-        c, r = self.config.centre_frames, self.config.right_frames
+        if self.config.mode == "reuse":
+            frames = self._run(x_BWE, with_left, exists_BW, slice(0, centre))
+        else:
+            window_BWE, _ = with_left(0, x_BWE)
+            keys = with_context if self.config.mode == "contextual" else _own_keys(exists_BK)
+            frames = self._run(window_BWE, keys, exists_BK, slice(left, left + centre))
+        seen_B = (state.seen_B + torch.full_like(state.seen_B, centre)).clamp(max=max(1, left))
+        context_BNE = torch.stack(contexts, 1) if contexts else state.context_BNE
+        return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
+
+    def _window(self, frames: int) -> Window:
+        """What layers run on at a time, where there are so many frames in all."""
+        config = self.config
+        if config.mode == "full":
+            return Window(0, frames, 0)
+        return Window(0 if config.mode == "reuse" else config.left_frames, config.centre_frames, config.right_frames)
+
+    def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
+        place_WK = self._places(x_NWE.shape[1], x_NWE.device)
+        if self.config.mode == "contextual":
+            x_NWE, place_WK = contextual.append(x_NWE, exists_NW), contextual.no_place(place_WK, 2 * self.span - 1)
         x_NWE = self.dropout(x_NWE)
         for index, layer in enumerate(self.layers):
-            last = index == len(self.layers) - 1
-            start = x_NWE.shape[1] - c - r
-            outputs = slice(start, start + c) if last else slice(0, x_NWE.shape[1])
-            x_NWE = layer(x_NWE, index, keys, outputs)
+            outputs = kept if index == len(self.layers) - 1 else slice(0, x_NWE.shape[1])
+            x_NWE = layer(x_NWE, index, keys, place_WK, outputs)
         return self.norm(x_NWE)
 
+    def _places(self, frames: int, device: torch.device) -> Tensor:
+        """The entry of the table of biases for every frame of a window as query and every one of its keys."""
+        left = self.config.left_frames if self.config.mode == "reuse" else 0  # further keys before the window
+        keys_K = torch.arange(left + frames, device=device)
+        distance = keys_K - keys_K[left:, None]
+        return distance.clamp(1 - self.span, self.span - 1) + self.span - 1
+
     def _keys_of_all(self, exists_BNW: Tensor) -> Keys:
-        """Reuse mode over all windows: the left keys of a window are centre inputs of the windows before."""
+        """The keys of all windows at once."""
+        exists_NW = exists_BNW.flatten(0, 1)
+        if self.config.mode == "reuse":
+            return self._reused_keys(exists_BNW)
+        if self.config.mode == "contextual":
+            windows = exists_BNW.shape[1]
+            return lambda layer, h: (contextual.whole_keys(h, windows), contextual.exists(exists_NW))
+        return _own_keys(exists_NW)
+
+    def _reused_keys(self, exists_BNW: Tensor) -> Keys:
+        """Reuse mode: the left keys of a window are centre inputs of the windows before."""
         batch, windows, _ = exists_BNW.shape
         c, left = self.config.centre_frames, self.config.left_frames
         place_NL = torch.arange(windows)[:, None] * c - left + torch.arange(left)
@@ -174,7 +220,7 @@ def _near_and_far(heads: int, span: int) -> Tensor:
 
 
 def _own_keys(exists_NW: Tensor) -> Keys:
-    """Isolated mode: a window's keys are its own frames."""
+    """A window's keys are its own frames."""
     return lambda layer, h: (h, exists_NW)
 
 

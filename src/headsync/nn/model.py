@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.attention.base import Aligned
@@ -21,7 +22,7 @@ class Output(NamedTuple):
     ctc_BTV: Tensor  # logits
     frames_B: Tensor  # encoder frames of each row
     decoder_BLV: Tensor  # logits
-    alignments: list[Aligned]  # one per decoder layer
+    alignments: list[Aligned]  # one per decoder layer that attends to frames
 
 
 class Model(nn.Module):
@@ -32,9 +33,18 @@ class Model(nn.Module):
         self.encoder = ChunkEncoder(config.encoder, config.network, features)
         self.ctc = nn.Linear(config.network.width, classes)
         self.decoder = Decoder(config.decoder, config.network, classes)
+        self.start = classes - 1  # the token with which every text begins
 
-    def forward(self, features_BTF: Tensor, lengths_B: Tensor, tokens_BL: Tensor) -> Output:
-        """`tokens` begins with <sos>; the look-ahead limit M is not used in training (section 5.1)."""
+    def forward(
+        self, features_BTF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, limit_BL: Tensor | None = None
+    ) -> Output:
+        """`tokens` begins with <sos> and is filled up with it; without `limit_BL` every step may look at all frames.
+
+        The look-ahead limit M is not used in training (section 5.1). A step that is padding may look at nothing.
+        """
         frames_BTE, frames_B = self.encoder.whole(features_BTF, lengths_B)
-        logits, alignments = self.decoder.whole(tokens_BL, frames_BTE, frames_B.unsqueeze(1))
+        limit_BL = frames_B.unsqueeze(1) if limit_BL is None else limit_BL.minimum(frames_B.unsqueeze(1))
+        padding_BL = F.pad(tokens_BL[:, 1:] == self.start, (1, 0))
+        limit_BL = limit_BL.expand(tokens_BL.shape).masked_fill(padding_BL, 0)
+        logits, alignments = self.decoder.whole(tokens_BL, frames_BTE, limit_BL)
         return Output(self.ctc(frames_BTE), frames_B, logits, alignments)

@@ -1,62 +1,37 @@
-"""Beam search, label by label: expand -> score -> prune; a beam of one is greedy.
+"""Joint beam search, label by label: ask -> score -> prune; a beam of one is greedy.
 
-The beam waits until the step of each of its hypotheses is decided, so that no score depends on when frames arrived.
-Before the utterance has ended, <eos> is never written: a hypothesis that prefers it has said all there is in the frames
-it was shown, and waits for evidence of more.
+A label step is taken when it is decided for each hypothesis of the beam. Those whose step is decided wait for the
+others and are not asked again. All are scored on the same frames, up to the furthest that a decision rests on, and not
+on whatever else has arrived: so neither waiting nor the arrival of frames changes a score.
+
+Before the utterance has ended, <eos> is never written. Where it is the best there is, those hypotheses that prefer it
+have said all there is in the frames they were shown, and wait for evidence of more. If that comes and a hypothesis
+looks no further than before, waiting cannot change its mind: then it has to write.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 
-from headsync.audio import FloatArray
 from headsync.config import DecodingConfig
-from headsync.engine import NO_LIMIT, BoolArray, Decoded, Engine, IntArray, Memory, State, Window
-from headsync.search.ctc_prefix import Scores, prefix_scores
-from headsync.search.evidence import Evidence
+from headsync.engine import NO_LIMIT, BoolArray, Engine, IntArray, Memory, Window
+from headsync.search import ctc_prefix
+from headsync.search.hotwords import Hotwords
+from headsync.search.hypothesis import Beam, Heard, Hypothesis
+from headsync.search.joint import Candidates, Heeded, Joint
 from headsync.search.policy import Policy
+from headsync.search.scorers import LanguageModel, Scores, logsumexp
+from headsync.search.step import Answers, Step, answers, rows_of
 from headsync.streaming import take_rows
 
+__all__ = ["Beam", "Heard", "Hypothesis", "Search"]
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """A text so far, and how it came about."""
-
-    tokens: tuple[int, ...] = ()
-    score: float = 0.0  # joint, of decoder and CTC
-    attention: float = 0.0  # of the decoder alone
-    halts: tuple[int, ...] = ()  # t_i of every token
-    searched: int = 0  # up to here there is nothing more to write
-    consumed: int = 0  # sum over layers, heads and steps of frames consumed: the numerator of eq. (10)
-    steps: int = 0
-
-    @property
-    def t(self) -> int:
-        return self.halts[-1] if self.halts else 0
-
-
-class Beam(NamedTuple):
-    """The hypotheses of an utterance, best first; rows of `state` belong to the live ones."""
-
-    live: tuple[Hypothesis, ...]
-    ended: tuple[Hypothesis, ...]
-    state: State
-
-    @property
-    def best(self) -> Hypothesis:
-        """The best that has ended, if any has: what is still live then ran into the limit on its length."""
-        return max(self.ended, key=lambda h: h.score) if self.ended else self.live[0]
-
-
-class Heard(NamedTuple):
-    """What there is of an utterance so far: its frames as the decoder and as CTC see them."""
-
-    memory: Memory
-    log_ctc_TV: FloatArray
-    evidence: Evidence
+RISE = 10.0  # how much better a text may become by going on, where scores can rise
+HOPELESS = 20.0  # a text so much worse than the best is not worth finishing
 
 
 @dataclass(frozen=True)
@@ -67,9 +42,18 @@ class Search:
     policy: Policy
     config: DecodingConfig
     end: int  # the token <sos>/<eos>
+    language: LanguageModel | None = None
+    hotwords: Hotwords | None = None
+    ahead: int | None = None  # how far the policy may look past its base; None: M
+
+    @cached_property
+    def joint(self) -> Joint:
+        return Joint(self.config, self.end, self.hotwords)
 
     def start(self) -> Beam:
-        return Beam((Hypothesis(),), (), self.engine.start_decoder(1))
+        ctc = ctc_prefix.start(1) if self.config.ctc_weight else None
+        language = self.language.start(1) if self.language and self.config.lm_weight else None
+        return Beam((Hypothesis(),), (), self.engine.start_decoder(1), ctc, language)
 
     def advance(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         """Take all the steps that can be taken on the frames that there are.
@@ -81,96 +65,155 @@ class Search:
 
     def _steps(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         while not self._over(beam, heard.evidence.frames):
-            window = self._window(beam, heard.evidence, final)
-            if window is None:
-                return beam
-            tokens = np.array([h.tokens[-1] if h.tokens else self.end for h in beam.live])
-            step = self.engine.decode(tokens, _up_to(heard.memory, window), beam.state, window)
-            if not step.ready_B.all():
-                return beam
-            attention_BV, joint_BV = self._score(beam, step, heard)
-            ends = joint_BV.argmax(1) == self.end
-            if not final and ends.any():
-                beam = beam._replace(live=_hold(beam.live, ends, window.limit_B))
-                continue
-            if not final:
-                joint_BV[:, self.end] = -np.inf
-            beam = self._expand(beam, step, attention_BV, joint_BV)
+            step = self._ask(beam, beam.step or self._begin(beam), heard, final)
+            if step.waiting(len(beam.live)):
+                return beam._replace(step=step)
+            beam = self._write(beam, step, heard, final)
         return beam
 
-    def _score(self, beam: Beam, step: Decoded, heard: Heard) -> tuple[Scores, Scores]:
-        """Decoder and joint scores of every hypothesis with every token after it; (1 - w) decoder + w CTC."""
-        attention_BV = np.array([h.attention for h in beam.live])[:, None] + step.log_p_BV.astype(np.float64)
-        attention_BV[:, 0] = -np.inf  # the blank is CTC's
-        weight = self.config.ctc_weight
-        if weight == 0:
-            return attention_BV, attention_BV.copy()
-        ctc = prefix_scores(_tokens(beam), heard.log_ctc_TV)
-        ctc.psi_BV[:, self.end] = ctc.whole_B
-        return attention_BV, (1 - weight) * attention_BV + weight * ctc.psi_BV
+    def _begin(self, beam: Beam) -> Step:
+        """What can be said without frames."""
+        if self.language is None or beam.language is None:
+            return Step()
+        return Step(None, *self.language.step(self._last(beam), beam.language))
+
+    def _ask(self, beam: Beam, step: Step, heard: Heard, final: bool) -> Step:
+        """Ask the decoder for those who wait, if there is something to look at."""
+        limits = {row: self._limit(beam.live[row], heard, final) for row in step.waiting(len(beam.live))}
+        rows = [row for row, limit in limits.items() if limit is not None]
+        if not rows:
+            return step
+        limit_B = np.array([limits[row] for row in rows])
+        window = Window(limit_B, np.full_like(limit_B, heard.evidence.frames), np.full(len(rows), final))
+        state = beam.state if len(rows) == len(beam.live) else take_rows(beam.state, rows)
+        decoded = self.engine.decode(self._last(beam)[rows], _up_to(heard.memory, window), state, window)
+        spikes = [heard.evidence.after(len(beam.live[row].tokens), beam.live[row].searched) for row in rows]
+        found = answers(rows, [-1 if spike is None else spike for spike in spikes], decoded, window)
+        return step.heard(found) if len(found.row_B) else step
+
+    def _limit(self, h: Hypothesis, heard: Heard, final: bool) -> int | None:
+        """Where a hypothesis may look; None if it has to wait."""
+        ahead = self.config.lookahead_frames if self.ahead is None else self.ahead
+        limit = self.policy(len(h.tokens), h.t, h.searched, heard.evidence, ahead)
+        return NO_LIMIT if limit is None and final else limit
+
+    def _write(self, beam: Beam, step: Step, heard: Heard, final: bool) -> Beam:
+        """All are decided: score what may follow, and keep the best; or hold those that would end too early."""
+        assert step.answers is not None
+        beam = self._carry(beam, heard, heard.evidence.frames if final else int(step.answers.seen_B.max()))
+        heeded = None if beam.ctc is None else Heeded(beam.ctc, heard.log_ctc_TV)
+        found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, heeded)
+        if not final:
+            ends_BK = found.token_BK == self.end
+            found = found.allowed(~(ends_BK & self._unmoved(beam, step.answers, found)[:, None]))
+            prefers_B = found.joint_BK.argmax(1) == ends_BK.argmax(1)
+            if prefers_B[found.joint_BK.max(1).argmax()]:
+                return _held(beam, step, prefers_B)
+            found = found.allowed(~ends_BK)
+        return self._pruned(self._expand(beam, step, found, heard))
+
+    def _carry(self, beam: Beam, heard: Heard, frames: int) -> Beam:
+        """Let CTC hear the frames up to the given one."""
+        if beam.ctc is None or beam.ctc.frames >= frames:
+            return beam
+        return beam._replace(ctc=ctc_prefix.advance(beam.ctc, heard.log_ctc_TV[beam.ctc.frames : frames]))
+
+    def _unmoved(self, beam: Beam, given: Answers, found: Candidates) -> BoolArray:
+        """Those that looked no further than when they were held; unless there is nothing else to say."""
+        searched_B = np.array([h.searched for h in beam.live])
+        others_BK = np.where(found.token_BK == self.end, -np.inf, found.joint_BK)
+        unmoved_B: BoolArray = (given.end_BNH.max((1, 2)) <= searched_B) & np.isfinite(others_BK.max(1))
+        return unmoved_B
+
+    def _expand(self, beam: Beam, step: Step, found: Candidates, heard: Heard) -> Beam:
+        assert step.answers is not None
+        total_B = logsumexp(found.joint_BK)
+        live, rows, ended = [], [], list(beam.ended)
+        for row, column in best_first(found.joint_BK, self.config.beam):
+            sure = math.exp(found.joint_BK[row, column] - total_B[row])
+            grown = self._grown(beam.live[row], found, (row, column), step.answers.end_BNH[row], sure)
+            if found.token_BK[row, column] == self.end:
+                ended.append(grown)
+            else:
+                live.append(grown)
+                rows.append(row)
+        ctc = beam.ctc
+        if ctc is not None:
+            tokens = np.array([h.tokens[-1] for h in live], np.int64)
+            ctc = ctc_prefix.extend(ctc, rows, tokens, heard.log_ctc_TV)
+        states = take_rows(step.answers.state, rows), ctc, rows_of(step.language, rows)
+        return Beam(tuple(live), tuple(ended), *states)
+
+    def _grown(
+        self, h: Hypothesis, found: Candidates, place: tuple[int, int], end_NH: IntArray, sure: float
+    ) -> Hypothesis:
+        token, t = int(found.token_BK[place]), int(end_NH.max())  # t: furthest frame of any head of any layer
+        if self.config.halting == "monotone":
+            t = max(h.t, t)
+        writes = token != self.end
+        return Hypothesis(
+            tokens=(*h.tokens, token) if writes else h.tokens,
+            score=float(found.joint_BK[place]),
+            attention=float(found.attention_BK[place]),
+            halts=(*h.halts, t) if writes else h.halts,
+            searched=h.searched,
+            consumed=h.consumed + int(end_NH.sum()),
+            steps=h.steps + 1,
+            ctc=float(found.ctc_BK[place]),
+            lm=float(found.lm_BK[place]),
+            hotwords=float(found.hotwords_BK[place]),
+            confidences=(*h.confidences, sure) if writes else h.confidences,
+            node=self.hotwords.after(h.node, token) if self.hotwords and writes else h.node,
+        )
+
+    def _pruned(self, beam: Beam) -> Beam:
+        """Once as many have ended as are asked for, only what may still be better goes on."""
+        if not beam.ended or not beam.live:
+            return beam
+        ended = sorted((h.score for h in beam.ended), reverse=True)
+        enough = ended[0] - HOPELESS
+        if len(ended) >= self.config.nbest:
+            enough = max(enough, ended[self.config.nbest - 1] - (RISE if self.joint.may_rise else 0.0))
+        rows = [row for row, h in enumerate(beam.live) if h.score > enough]
+        if len(rows) == len(beam.live):
+            return beam
+        live = tuple(beam.live[row] for row in rows)
+        states = take_rows(beam.state, rows), rows_of(beam.ctc, rows), rows_of(beam.language, rows)
+        return Beam(live, beam.ended, *states)
 
     def _rescored(self, beam: Beam, heard: Heard) -> Beam:
         """Before anything is final: what was scored when fewer frames had come is scored on all of them."""
-        weight = self.config.ctc_weight
-        if weight == 0:
+        beam = self._carry(beam, heard, heard.evidence.frames)
+        if beam.ctc is None:
             return beam
-        psi_B = prefix_scores(_tokens(beam), heard.log_ctc_TV).psi_B
-        scores = [(1 - weight) * h.attention + weight * float(psi) for h, psi in zip(beam.live, psi_B, strict=True)]
-        order = sorted(range(len(scores)), key=lambda row: -scores[row])
-        live = tuple(replace(beam.live[row], score=scores[row]) for row in order)
-        return Beam(live, beam.ended, take_rows(beam.state, order))
-
-    def _window(self, beam: Beam, evidence: Evidence, final: bool) -> Window | None:
-        """Where each hypothesis may look; no window if one of them has to wait."""
-        limits = [
-            self.policy(len(h.tokens), h.t, h.searched, evidence, self.config.lookahead_frames) for h in beam.live
-        ]
-        if None in limits and not final:
-            return None
-        limit_B = np.array([NO_LIMIT if limit is None else limit for limit in limits])
-        return Window(limit_B, np.full_like(limit_B, evidence.frames), np.full(len(limits), final))
-
-    def _expand(self, beam: Beam, step: Decoded, attention_BV: Scores, joint_BV: Scores) -> Beam:
-        flat = np.argsort(-joint_BV, axis=None, kind="stable")[: self.config.beam]
-        live, rows, ended = [], [], list(beam.ended)
-        for row, token in zip(*np.unravel_index(flat, joint_BV.shape), strict=True):
-            if joint_BV[row, token] == -np.inf:  # the beam is wider than there are texts
-                continue
-            scores = float(joint_BV[row, token]), float(attention_BV[row, token])
-            grown = _grown(beam.live[row], int(token), scores, step.end_BNH[row])
-            if token == self.end:
-                ended.append(replace(grown, tokens=grown.tokens[:-1], halts=grown.halts[:-1]))
-            else:
-                live.append(grown)
-                rows.append(int(row))
-        return Beam(tuple(live), tuple(ended), take_rows(step.state, rows))
+        live = [replace(h, ctc=float(psi)) for h, psi in zip(beam.live, beam.ctc.psi_B, strict=True)]
+        return beam._replace(live=tuple(replace(h, score=self.joint.score(h)) for h in live))
 
     def _over(self, beam: Beam, frames: int) -> bool:
-        """Scores only fall, so that an ended hypothesis better than all live ones stays the best."""
-        if not beam.live:
-            return True
         most = 5 + self.config.most_tokens_per_frame * frames
-        if len(beam.live[0].tokens) >= most:
-            return True
-        return bool(beam.ended) and max(h.score for h in beam.ended) >= beam.live[0].score
+        return not beam.live or len(beam.live[0].tokens) >= most
+
+    def _last(self, beam: Beam) -> IntArray:
+        return np.array([h.tokens[-1] if h.tokens else self.end for h in beam.live])
 
 
-def _hold(live: tuple[Hypothesis, ...], ends: BoolArray, limit_B: IntArray) -> tuple[Hypothesis, ...]:
+def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
+    """Places of the best scores; equal ones in the order of rows and columns, impossible ones not at all."""
+    flat = scores_BK.ravel()
+    least = np.partition(flat, -most)[-most] if most < flat.size else -np.inf
+    places = np.flatnonzero((flat >= least) & (flat > -np.inf))
+    places = places[np.argsort(-flat[places], kind="stable")][:most]
+    return [(int(place) // scores_BK.shape[1], int(place) % scores_BK.shape[1]) for place in places]
+
+
+def _held(beam: Beam, step: Step, held_B: BoolArray) -> Beam:
     """Those that would end have searched all they were shown."""
-    return tuple(
-        replace(h, searched=int(limit)) if end else h for h, end, limit in zip(live, ends, limit_B, strict=True)
+    assert step.answers is not None
+    live = tuple(
+        replace(h, searched=int(searched)) if held else h
+        for h, held, searched in zip(beam.live, held_B, step.answers.searched_B, strict=True)
     )
-
-
-def _tokens(beam: Beam) -> IntArray:
-    return np.array([h.tokens for h in beam.live], np.int64).reshape(len(beam.live), -1)
-
-
-def _grown(h: Hypothesis, token: int, scores: tuple[float, float], end_NH: IntArray) -> Hypothesis:
-    t = max(h.t, int(end_NH.max()))  # the furthest frame reached by any head of any layer, and never back
-    return Hypothesis(
-        (*h.tokens, token), *scores, (*h.halts, t), h.searched, h.consumed + int(end_NH.sum()), h.steps + 1
-    )
+    return beam._replace(live=live, step=step.without(np.flatnonzero(held_B)))
 
 
 def _up_to(memory: Memory, window: Window) -> Memory:

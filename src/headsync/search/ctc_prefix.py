@@ -1,12 +1,18 @@
-"""CTC prefix scores: how probable is it that the speech so far begins with these tokens?
+"""CTC prefix scores, carried along: how probable is it that the speech so far begins with these tokens?
 
 For a prefix g, r^n_t and r^b_t are the log probabilities of having produced g by frame t, ending in its last label or
 in blank. Let phi_t be r^b_t(g) where c repeats the last label of g, and logaddexp(r^n_t(g), r^b_t(g)) otherwise. Then
 
-    psi(gc) = logsumexp over t of phi_{t-1} + log p_t(c)          the speech begins with gc
-    r_T(g)  = logaddexp(r^n_T(g), r^b_T(g))                       the speech is g and nothing more
+    r^n_t(gc) = logaddexp(r^n_{t-1}(gc), phi_{t-1}) + log p_t(c)
+    r^b_t(gc) = logaddexp(r^n_{t-1}(gc), r^b_{t-1}(gc)) + log p_t(blank)
+    psi(gc)   = logsumexp over t of phi_{t-1} + log p_t(c)        the speech begins with gc
+    r_T(g)    = logaddexp(r^n_T(g), r^b_T(g))                     the speech is g and nothing more
 
-Only frames that have arrived are ever used. Shapes: B prefixes of one length L, T frames, V classes (0 is blank).
+New frames reach a prefix by way of all its beginnings, so these are carried on with it, over both paths; a new prefix
+needs all that its parent was in the past, so that is kept. The state is therefore exact, however the frames arrive.
+
+Shapes: B prefixes, L tokens of each, T frames, K candidates, V classes (0 is blank). Arrays with L have one place more
+in a state, for the empty beginning; arrays with T one more, for the time before the first frame.
 """
 
 from __future__ import annotations
@@ -14,52 +20,148 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from headsync.audio import FloatArray
-from headsync.engine import IntArray
+from headsync.engine import BoolArray, IntArray
+from headsync.search.scorers import Scores, logsumexp
+from headsync.streaming import take_rows
 
-Scores = npt.NDArray[np.float64]
-
-
-class PrefixScores(NamedTuple):
-    """Log probabilities of prefixes of one length."""
-
-    psi_B: Scores  # of the prefixes themselves
-    psi_BV: Scores  # of the prefixes extended by each class; meaningless for blank
-    whole_B: Scores  # of the prefixes being all there is
+IMPOSSIBLE = -700.0  # stands for the log of 0: as good as nothing, and differences of its sums are still exact
+NEGLIGIBLE = 1e-26  # a frame at which all prefixes are less likely than this part of their best is not looked at
+TINY = 1e-250  # below this a sum of probabilities may have lost some of them
 
 
-def prefix_scores(tokens_BL: IntArray, log_ctc_TV: FloatArray) -> PrefixScores:
-    """Exact scores on the frames that there are."""
-    log_p = log_ctc_TV.astype(np.float64)
-    label_BT, blank_BT, psi_B = _forward(tokens_BL, log_p)
-    either_BT = np.logaddexp(label_BT, blank_BT)
-    phi_BTV = np.repeat(either_BT[:, :-1, None], log_p.shape[1], 2)
-    if tokens_BL.shape[1]:  # a label follows itself only after a blank
-        rows = np.arange(len(tokens_BL))
-        phi_BTV[rows, :, tokens_BL[:, -1]] = blank_BT[:, :-1]
-    return PrefixScores(psi_B, np.logaddexp.reduce(phi_BTV + log_p, axis=1), either_BT[:, -1])
+class CtcState(NamedTuple):
+    """Prefixes of one length after some frames; rows can be taken."""
+
+    tokens_BL: IntArray
+    label_BL: Scores  # r^n of every beginning at the last frame
+    blank_BL: Scores  # r^b
+    label_BT: Scores  # r^n of the prefix itself at all frames
+    blank_BT: Scores
+    psi_B: Scores
+
+    @property
+    def frames(self) -> int:
+        return int(self.label_BT.shape[1] - 1)
 
 
-def _forward(tokens_BL: IntArray, log_p_TV: Scores) -> tuple[Scores, Scores, Scores]:
-    """r^n and r^b of the prefixes at t = -1, 0, ... T-1, and their own psi.
+def start(batch: int) -> CtcState:
+    """Nothing said, nothing heard."""
+    never, sure = np.full((batch, 1), -np.inf), np.zeros((batch, 1))
+    return CtcState(np.zeros((batch, 0), np.int64), never, sure, never, sure, np.zeros(batch))
 
-    All their beginnings are carried along together, from the empty one (position 0) to the prefix itself.
+
+def advance(state: CtcState, log_ctc_TV: FloatArray) -> CtcState:
+    """The same prefixes after more frames."""
+    p_TBL, p_blank_T = _log_p(log_ctc_TV[:, state.tokens_BL]), _log_p(log_ctc_TV[:, 0])
+    repeats_BL = _repeats(state.tokens_BL)
+    label_TBL, blank_TBL, starts_TBL = np.full((3, len(log_ctc_TV) + 1, *state.label_BL.shape), -np.inf)
+    label_TBL[0], blank_TBL[0] = state.label_BL, state.blank_BL
+    for t, (p_BL, p_blank) in enumerate(zip(p_TBL, p_blank_T, strict=True)):
+        either = np.logaddexp(label_TBL[t], blank_TBL[t])
+        starts = starts_TBL[t + 1, :, 1:] = np.where(repeats_BL, blank_TBL[t, :, :-1], either[:, :-1]) + p_BL
+        label_TBL[t + 1, :, 1:] = np.logaddexp(label_TBL[t, :, 1:] + p_BL, starts)
+        blank_TBL[t + 1] = either + p_blank
+    return state._replace(
+        label_BL=label_TBL[-1].copy(),  # copies, so that what led here can be forgotten
+        blank_BL=blank_TBL[-1].copy(),
+        label_BT=np.concatenate([state.label_BT, label_TBL[1:, :, -1].T], 1),
+        blank_BT=np.concatenate([state.blank_BT, blank_TBL[1:, :, -1].T], 1),
+        psi_B=np.logaddexp.reduce([state.psi_B, *starts_TBL[1:, :, -1]], axis=0),
+    )
+
+
+def extend(state: CtcState, rows: list[int], tokens_B: IntArray, log_ctc_TV: FloatArray) -> CtcState:
+    """Each of the given rows with one token more, on the same frames: the recursions over t, all frames at once.
+
+    With P_t the sum of log p(c) up to t, r^n_t = P_t + logcumsumexp over s <= t of phi_{s-1} - P_{s-1}; so is r^b_t.
     """
-    (batch, length), frames = tokens_BL.shape, len(log_p_TV)
-    repeats_BL = np.pad(tokens_BL[:, 1:] == tokens_BL[:, :-1], ((0, 0), (min(1, length), 0)))
-    label, blank = np.full((2, batch, length + 1), -np.inf)
-    blank[:, 0] = 0.0
-    label_BT, blank_BT = np.full((2, batch, frames + 1), -np.inf)
-    label_BT[:, 0], blank_BT[:, 0] = label[:, -1], blank[:, -1]
-    psi_B = np.full(batch, -np.inf if length else 0.0)
-    for t in range(frames):
-        p_BL, either = log_p_TV[t, tokens_BL], np.logaddexp(label, blank)
-        starts = np.where(repeats_BL, blank[:, :-1], either[:, :-1]) + p_BL
-        label[:, 1:] = np.logaddexp(label[:, 1:] + p_BL, starts)
-        blank = either + log_p_TV[t, 0]
-        label_BT[:, t + 1], blank_BT[:, t + 1] = label[:, -1], blank[:, -1]
-        if length:
-            psi_B = np.logaddexp(psi_B, starts[:, -1])
-    return label_BT, blank_BT, psi_B
+    state = take_rows(state, rows)
+    p_BT = _log_p(log_ctc_TV[: state.frames, tokens_B]).T
+    p_blank_T = _log_p(log_ctc_TV[: state.frames, 0])
+    phi_BT = np.where(_repeated(state, tokens_B[:, None]), state.blank_BT, _either(state))[:, :-1]
+    label_BT = _accumulated(phi_BT, p_BT)
+    blank_BT = _accumulated(label_BT[:, :-1], p_blank_T)
+    return CtcState(
+        np.concatenate([state.tokens_BL, tokens_B[:, None]], 1),
+        np.concatenate([state.label_BL, label_BT[:, -1:]], 1),
+        np.concatenate([state.blank_BL, blank_BT[:, -1:]], 1),
+        label_BT,
+        blank_BT,
+        logsumexp(phi_BT + p_BT),
+    )
+
+
+def whole(state: CtcState) -> Scores:
+    """r_T of each prefix (B,)."""
+    return np.logaddexp(state.label_BL[:, -1], state.blank_BL[:, -1])
+
+
+def extensions(state: CtcState, tokens_BK: IntArray, log_ctc_TV: FloatArray, negligible: float = NEGLIGIBLE) -> Scores:
+    """psi of each prefix with each of its candidates after it (B, K); meaningless for blank.
+
+    Truncated: frames at which the prefixes are negligible are left out. With `negligible=0` all frames count.
+    """
+    log_ctc_TV = log_ctc_TV[: state.frames]
+    psi_BK = _summed(_either(state)[:, :-1], tokens_BK, log_ctc_TV, negligible)
+    if state.tokens_BL.shape[1]:  # a label follows itself only after a blank
+        again = _summed(state.blank_BT[:, :-1], state.tokens_BL[:, -1:], log_ctc_TV, negligible)
+        psi_BK = np.where(_repeated(state, tokens_BK), again, psi_BK)
+    return psi_BK
+
+
+def _summed(phi_BT: Scores, tokens_BK: IntArray, log_ctc_TV: FloatArray, negligible: float) -> Scores:
+    """logsumexp over t of phi_{t-1} + log p_t: as a sum of products, and where that is too small by logarithms."""
+    top_B1 = phi_BT.max(1, initial=-np.inf, keepdims=True)
+    top_B1[top_B1 == -np.inf] = 0.0  # a prefix that cannot be
+    part_BT = np.exp(phi_BT - top_B1)
+    near = np.flatnonzero((part_BT > negligible).any(0))
+    span = slice(near[0], near[-1] + 1) if len(near) else slice(0)
+    sum_BK = _products(part_BT[:, span], tokens_BK, log_ctc_TV[span])
+    psi_BK: Scores = top_B1 + np.log(np.maximum(sum_BK, TINY))
+    rows, columns = np.nonzero(sum_BK <= TINY)
+    if len(rows):
+        log_p_RT = _log_p(log_ctc_TV[:, tokens_BK[rows, columns]]).T
+        psi_BK[rows, columns] = logsumexp(phi_BT[rows] + log_p_RT)
+    return psi_BK
+
+
+def _products(part_BT: Scores, tokens_BK: IntArray, log_ctc_TV: FloatArray) -> Scores:
+    if tokens_BK.shape[1] == log_ctc_TV.shape[1]:  # all classes, in order
+        sum_BK: Scores = part_BT @ np.exp(_log_p(log_ctc_TV))
+    else:
+        p_TBK = np.exp(_log_p(log_ctc_TV[:, tokens_BK]))
+        sum_BK = (part_BT[:, None] @ p_TBK.transpose(1, 0, 2))[:, 0]
+    return sum_BK
+
+
+def _accumulated(phi_BT: Scores, p_BT: Scores) -> Scores:
+    """r_t = logaddexp(r_{t-1}, phi_{t-1}) + log p_t, from nothing."""
+    sum_BT = np.cumsum(p_BT, -1)
+    before_BT = sum_BT - p_BT
+    r_BT = np.full((phi_BT.shape[0], phi_BT.shape[1] + 1), -np.inf)
+    r_BT[:, 1:] = np.logaddexp.accumulate(phi_BT - before_BT, axis=1) + sum_BT
+    return r_BT
+
+
+def _either(state: CtcState) -> Scores:
+    return np.logaddexp(state.label_BT, state.blank_BT)
+
+
+def _repeated(state: CtcState, tokens_BK: IntArray) -> BoolArray:
+    """Where a token equals the last one of its prefix."""
+    if not state.tokens_BL.shape[1]:
+        return np.zeros(tokens_BK.shape, bool)
+    return np.equal(tokens_BK, state.tokens_BL[:, -1:])
+
+
+def _repeats(tokens_BL: IntArray) -> BoolArray:
+    """Where a token equals the one before it."""
+    repeats_BL = np.zeros(tokens_BL.shape, bool)
+    repeats_BL[:, 1:] = tokens_BL[:, 1:] == tokens_BL[:, :-1]
+    return repeats_BL
+
+
+def _log_p(log_ctc: FloatArray) -> Scores:
+    return np.maximum(log_ctc.astype(np.float64), IMPOSSIBLE)

@@ -7,6 +7,7 @@ minutes of silence cost nothing and are never searched. Both follow from frames 
 from __future__ import annotations
 
 from headsync.config import DecodingConfig
+from headsync.events import Reason
 from headsync.search.evidence import Evidence
 
 SHORT_PAUSE_FRAMES = 5  # enough to end an utterance that has become too long
@@ -17,13 +18,13 @@ def idle(evidence: Evidence) -> bool:
     return not evidence.spikes
 
 
-def ended(evidence: Evidence, config: DecodingConfig) -> bool:
-    """Whether the frame added last closes the utterance."""
+def ended(evidence: Evidence, config: DecodingConfig) -> Reason | None:
+    """Why the frame added last closes the utterance, if it does."""
     if idle(evidence):
-        return False
+        return None
     silence = evidence.frames - 1 - evidence.last
     if evidence.frames >= 2 * config.longest_frames:
-        return True
+        return "length"
     if evidence.frames >= config.longest_frames and silence >= SHORT_PAUSE_FRAMES:
-        return True
-    return silence >= config.trailing_frames
+        return "length"
+    return "pause" if silence >= config.trailing_frames else None

@@ -8,6 +8,7 @@ Evidence is a function of frames alone, whenever they arrive, so that it is the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,11 @@ class Evidence(NamedTuple):
             last=self.frames if label else self.last,
             frames=self.frames + 1,
         )
+
+    def after(self, written: int, searched: int) -> int | None:
+        """The first spike for one token more than were written that was not searched in vain; None: not yet."""
+        first = max(written, bisect_left(self.spikes, searched))
+        return self.spikes[first] if first < len(self.spikes) else None
 
     def forget(self, frames: int) -> Evidence:
         """The same reading with its first frames, which speak of nothing, left out."""

@@ -31,15 +31,22 @@ class Progress:
     fingerprint: str = ""  # of what must not change when a run goes on
 
 
-def save_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, progress: Progress) -> None:
+Optimiser = torch.optim.Adam | torch.optim.SGD
+STATE: dict[type, tuple[str, ...]] = {
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.SGD: (),  # without momentum there is nothing to carry along
+}
+
+
+def save_checkpoint(path: Path, model: nn.Module, adam: Optimiser, progress: Progress) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        for key, value in adam.state[parameter].items():
-            tensors[f"adam.{key}.{name}"] = value
+        state = adam.state[parameter]  # empty for a parameter that has had no gradient
+        tensors |= {f"adam.{key}.{name}": state[key] for key in STATE[type(adam)] if state}
     write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
 
 
-def load_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, fingerprint: str) -> Progress:
+def load_checkpoint(path: Path, model: nn.Module, adam: Optimiser, fingerprint: str) -> Progress:
     """Put model and optimiser back to where they were, in a run of the same fingerprint."""
     try:
         with safe_open(path, "pt") as file:
@@ -59,11 +66,11 @@ def load_checkpoint(path: Path, model: nn.Module, adam: torch.optim.Adam, finger
     return progress
 
 
-def _restore(tensors: Mapping[str, Tensor], model: nn.Module, adam: torch.optim.Adam) -> None:
+def _restore(tensors: Mapping[str, Tensor], model: nn.Module, adam: Optimiser) -> None:
     model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:  # a parameter without a gradient has no state
-            adam.state[parameter] = {key: tensors[f"adam.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+            adam.state[parameter] = {key: tensors[f"adam.{key}.{name}"] for key in STATE[type(adam)]}
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

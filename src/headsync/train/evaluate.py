@@ -6,6 +6,7 @@ Shapes: B rows, T encoder frames, L output steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jiwer
@@ -17,6 +18,8 @@ from headsync.nn.model import Model
 from headsync.train.data import PADDING, Batch, Batches
 from headsync.train.losses import joint_loss
 
+Limits = Callable[[Batch], Tensor | None]  # how far each output step may look; None: everywhere
+
 
 class DevResult(NamedTuple):
     """Means over the development set."""
@@ -27,13 +30,13 @@ class DevResult(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig) -> DevResult:
-    """Loss and error rates over all batches, with the threshold that the model is trained with."""
+def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig, limits: Limits) -> DevResult:
+    """Loss and error rates over all batches, with the threshold and the limits that the model is trained with."""
     model.eval()
     loss = steps = wrong = edits = tokens = 0.0
     for number in range(len(batches)):
         batch = batches[number]
-        output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL)
+        output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limits(batch))
         losses = joint_loss(output, batch, config)
         loss += float(losses.joint) * int(losses.steps)
         steps += int(losses.steps)

@@ -25,7 +25,8 @@ from headsync.errors import ConfigError, TrainingError
 from headsync.features import NUM_MEL, Statistics
 from headsync.folder import CARD, STATISTICS, WEIGHTS, save_folder, save_statistics, write_atomically
 from headsync.nn.model import Model
-from headsync.tokens import Vocabulary
+from headsync.tokens import Vocabulary, build_vocabulary
+from headsync.train.align import limits_of
 from headsync.train.card import card
 from headsync.train.checkpoint import (
     Progress,
@@ -94,7 +95,7 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
 def start(config: Config, say: Callable[[str], None]) -> Run:
     """Read the data, build the network, and take up the last checkpoint if there is one."""
     train_set, dev_set = (_manifest(config, name) for name in ("train", "dev"))
-    vocabulary = Vocabulary.build(config.data.tokens, [u.text for u in train_set])
+    vocabulary = build_vocabulary(config.data, [u.text for u in train_set])
     train_set = _usable(train_set, vocabulary, config.data.train, say)
     dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     torch.manual_seed(config.training.seed)
@@ -155,7 +156,8 @@ def update(run: Run, batch: Batch) -> Losses:
     rate = noam(number, run.config.network.width, settings.noam_factor, settings.warmup_updates)
     for group in run.adam.param_groups:
         group["lr"] = rate
-    losses = joint_loss(run.model(batch.features_BTF, batch.lengths_B, batch.tokens_BL), batch, settings)
+    limit_BL = limits(run, batch, number)
+    losses = joint_loss(run.model(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limit_BL), batch, settings)
     run.adam.zero_grad()
     losses.joint.backward()
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_norm)
@@ -171,11 +173,22 @@ def threshold_of(config: Config, number: int) -> float:
     return config.decoder.threshold if number > config.training.untruncated_updates else math.inf
 
 
+def limits(run: Run, batch: Batch, number: int) -> Tensor | None:
+    """How far the steps of an update may look, where CTC says so: everywhere in the first phase, while it learns."""
+    return limits_of(run.model, batch, run.config) if number > run.config.training.untruncated_updates else None
+
+
+def measure(run: Run) -> DevResult:
+    """Measure on dev, the steps halted and limited as they were in the last update."""
+    number = run.progress.update
+    run.model.decoder.set_threshold(threshold_of(run.config, number))
+    return evaluate_dev(run.model, dev_batches(run), run.config.training, lambda batch: limits(run, batch, number))
+
+
 def finish_epoch(run: Run, report: Report) -> None:
     """Measure on dev, keep the weights if they are among the best, write the averaged model."""
     progress, before = run.progress, run.progress.best
-    run.model.decoder.set_threshold(threshold_of(run.config, progress.update))
-    result = evaluate_dev(run.model, _dev_batches(run), run.config.training)
+    result = measure(run)
     run.settled = False
     rivals = [] if _halting_began(run) else before
     progress.epoch, progress.batch = progress.epoch + 1, 0
@@ -213,7 +226,8 @@ def _halting_began(run: Run) -> bool:
     return progress.update - progress.batch <= phase < progress.update
 
 
-def _dev_batches(run: Run) -> Batches:
+def dev_batches(run: Run) -> Batches:
+    """The whole development set, always the same way."""
     rows = plan(run.dev, run.config.training.batch_frames, 0, 0)
     return Batches(run.dev, run.vocabulary, run.statistics, rows)
 

@@ -1,5 +1,7 @@
 """The joint loss of section 5.1: w * CTC + (1 - w) * cross-entropy of the decoder, with label smoothing.
 
+Mechanisms that count tokens add the quantity loss.
+
 Shapes: B rows, T encoder frames, L output steps, V output classes.
 """
 
@@ -26,6 +28,7 @@ class Losses(NamedTuple):
     steps: Tensor
     halt: Tensor  # mean halting position, as a fraction of the utterance
     mass: Tensor  # mean sum of attention weights of a head at a step
+    quantity: Tensor  # by how many tokens the mechanisms miscount, per output step; 0 where they do not count
 
 
 def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
@@ -38,8 +41,9 @@ def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
     exists_BL = batch.targets_BL != PADDING
     wrong = ((output.decoder_BLV.argmax(-1) != batch.targets_BL) & exists_BL).sum()
     halt, mass = _watch(output, exists_BL)
-    joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention
-    return Losses(joint, ctc.detach(), attention.detach(), wrong, exists_BL.sum(), halt, mass)
+    quantity = quantity_loss(output, batch)
+    joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention + config.quantity_weight * quantity
+    return Losses(joint, ctc.detach(), attention.detach(), wrong, exists_BL.sum(), halt, mass, quantity.detach())
 
 
 def ctc_loss(output: Output, batch: Batch) -> Tensor:
@@ -49,6 +53,14 @@ def ctc_loss(output: Output, batch: Batch) -> Tensor:
     log_p = output.ctc_BTV.float().log_softmax(-1).transpose(0, 1)
     total = F.ctc_loss(log_p, tokens, output.frames_B, lengths, reduction="sum", zero_infinity=True)
     return total / (batch.targets_BL != PADDING).sum()
+
+
+def quantity_loss(output: Output, batch: Batch) -> Tensor:
+    """|expected number of tokens - their number|, a mean over layers and heads, per output step."""
+    miscounts_B = [a.surplus_BM.abs().mean(1) for a in output.alignments if a.surplus_BM is not None]
+    if not miscounts_B:
+        return output.decoder_BLV.new_zeros(())
+    return torch.stack(miscounts_B).mean(0).sum() / (batch.targets_BL != PADDING).sum()
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -38,9 +38,9 @@ class Report:
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: TaskID | None = None
         self.means: dict[str, float] = {}
-        self.frames, self.since, self.line, self.batches = 0, time.monotonic(), time.monotonic(), 0
+        self.amount, self.since, self.line, self.batches = 0, time.monotonic(), time.monotonic(), 0
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -63,10 +63,14 @@ class Report:
             "loss": float(losses.joint.detach()), "ctc": float(losses.ctc), "attention": float(losses.attention),
             "error": float(losses.wrong) / float(losses.steps), "halt": float(losses.halt), "mass": float(losses.mass),
         }  # fmt: skip
+        self._updated(progress, values, frames)
+
+    def _updated(self, progress: checkpoint.Progress, values: dict[str, float], amount: int) -> None:
+        """Tell of an update by its figures and by how much was learned from."""
         for name, value in values.items():
             self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
         self._write("train", values, {"update": progress.update, **values})
-        self.frames += frames
+        self.amount += amount
         text = self._text(progress)
         assert self.task is not None
         self.bar.update(self.task, completed=progress.batch, description=text)
@@ -97,7 +101,7 @@ class Report:
                 self.board.add_scalar(f"{part}/{name}", value, entry["update"])
 
     def _text(self, progress: checkpoint.Progress) -> str:
-        m, speed = self.means, self.frames / FRAMES_PER_SECOND / (time.monotonic() - self.since)
+        m, speed = self.means, self.amount / FRAMES_PER_SECOND / (time.monotonic() - self.since)
         return (
             f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  error {m['error']:.1%}  "
             f"halt {m['halt']:.2f}  mass {m['mass']:.2f}  {speed:.0f} s/s"

@@ -1,0 +1,96 @@
+"""An hour of speech and silence in one session: memory, cost, and whether every word is still there.
+
+    python benchmarks/soak.py [--model NAME_OR_FOLDER] [--manifest FILE.jsonl] [--minutes 60]
+
+Utterances of the manifest (by default the bundled recordings) over and over, with 2 to 20 s of silence, hum or noise
+between them, made while they stream, pushed in pieces of 0.1 s. The same utterances are then recognised one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import headsync
+from headsync import Final, Recognizer
+from headsync.audio import FloatArray, mix_down, read_audio, resample
+from headsync.data.augment import decibel, noise_of
+from headsync.data.manifest import read_manifest
+from headsync.measure.errors import count_errors
+
+RATE = 16_000
+PIECE = RATE // 10
+GAPS = ("white", "pink", "brown", "hum")
+
+
+def recordings(manifest: Path | None) -> list[Path]:
+    if manifest:
+        return [utterance.audio for utterance in read_manifest(manifest)]
+    return sorted((Path(headsync.__file__).parent / "demo").glob("*.flac"))
+
+
+def sound(path: Path) -> FloatArray:
+    samples, rate = read_audio(path)
+    return resample(mix_down(samples), rate)
+
+
+def gap(rng: np.random.Generator) -> FloatArray:
+    length = int(rng.uniform(2.0, 20.0) * RATE)
+    if rng.random() < 0.3:
+        return np.zeros(length, np.float32)
+    return noise_of(str(rng.choice(GAPS)), length, rng) * np.float32(decibel(rng.uniform(-75.0, -45.0)))
+
+
+def pieces(paths: list[Path], seconds: float, rng: np.random.Generator, played: list[Path]) -> Iterator[FloatArray]:
+    """The stream in pieces of 0.1 s; `played` hears which recordings are in it."""
+    rest, given = np.zeros(0, np.float32), 0.0
+    while given < seconds:
+        played.append(paths[int(rng.integers(len(paths)))])
+        rest = np.concatenate([rest, sound(played[-1]), gap(rng)])
+        while len(rest) >= PIECE:
+            yield rest[:PIECE]
+            rest, given = rest[PIECE:], given + PIECE / RATE
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--manifest", type=Path)
+    parser.add_argument("--minutes", type=int, default=60)
+    given = parser.parse_args()
+    recognizer, played = Recognizer.load(given.model), list[Path]()
+    session, texts = recognizer.session(), list[str]()
+    minutes: list[float] = [0.0]  # computing seconds of each minute of audio
+    memory: list[float] = []
+    for n, piece in enumerate(pieces(recordings(given.manifest), 60.0 * given.minutes, np.random.default_rng(1), played)):
+        begun = time.process_time()  # not wall time: the sounds between are made here, too, and other programs run
+        texts += [event.text for event in session.push(piece, RATE) if isinstance(event, Final)]
+        minutes[-1] += time.process_time() - begun
+        if (n + 1) % 600 == 0:
+            memory.append(resident_mb())
+            minutes.append(0.0)
+    texts += [event.text for event in session.finish() if isinstance(event, Final)]
+    alone = {path: [final.text for final in recognizer.transcribe(sound(path), RATE)] for path in set(played)}
+    expected = " ".join(text for path in played for text in alone[path])
+    counts = count_errors(expected, " ".join(texts))
+    early = memory[min(4, len(memory) - 1)]
+    print(f"{len(played)} utterances, {len(memory)} minutes")
+    print(f"memory after 5 minutes {early:.1f} MB, at the end {memory[-1]:.1f} MB: {memory[-1] / early - 1:+.1%}")
+    first, last = np.median(minutes[:5]), np.median(minutes[-6:-1])
+    print(f"computing per minute of audio: first five {first:.2f} s, last five {last:.2f} s: {last / first - 1:+.1%}")
+    print(f"words: {counts.words} one by one; in the stream {counts.deletions} lost, {counts.insertions} added, "
+          f"{counts.substitutions} other")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

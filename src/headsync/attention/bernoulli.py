@@ -1,0 +1,210 @@
+"""Bernoulli attention: hard monotonic (HMA), chunkwise (MoChA), multi-head (MMA-MoChA) and truncated (MTA).
+
+At each frame a head stops with a probability p, a sigmoid of its energy. Training takes the expectation over all places
+where it may stop; a stream stops at the first frame from the boundary of the step before on whose p reaches 1/2. The
+two are equal where every p is 0 or 1, to which noise on the energies in training drives them.
+
+A head of HMA, MoChA or MMA-MoChA that finds no such frame has no context, in this step and in all that follow: in the
+expectation its mass is gone, too.
+
+Shapes: B rows, H heads, M monotonic heads, L output steps, T encoder frames, D head width.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headsync.attention.base import (
+    Aligned,
+    Attended,
+    Mechanism,
+    State,
+    Window,
+    at_least_single,
+    decidable,
+    energies,
+    may_look,
+    reach,
+)
+from headsync.attention.expectation import expected_boundaries, expected_chunks
+from headsync.config import DecoderConfig
+from headsync.errors import ConfigError
+
+
+class Bernoulli(Mechanism):
+    """What the family has in common: energies with a learned bias, and with noise in training."""
+
+    expected = True
+
+    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
+        super().__init__(config, heads, width)
+        self.noise = config.energy_noise
+        self.energy_bias = nn.Parameter(torch.tensor(config.energy_bias))
+        self.monotonic_heads = heads
+
+    def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+        """Energies of the stopping probabilities."""
+        energy = at_least_single(self._products(q_BHLD, k_BHTD)) + self.energy_bias
+        if self.training:
+            energy = energy + self.noise * torch.randn_like(energy)
+        return energy
+
+    def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+        return energies(q_BHLD, k_BHTD)
+
+
+class HMA(Bernoulli):
+    """Hard monotonic attention: all the weight on the boundary.
+
+    State: the boundary of each head, and whether the head is lost, having found none.
+    """
+
+    def start(self, batch: int) -> State:
+        boundary_BM = torch.zeros(batch, self.monotonic_heads, dtype=torch.long, device=self.energy_bias.device)
+        return boundary_BM, boundary_BM > 0
+
+    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
+        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        p_BMLT = torch.sigmoid(self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
+        weights = self._spread(expected_boundaries(p_BMLT), q_BHLD, k_BHTD, allowed).to(q_BHLD.dtype)
+        return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
+
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
+        boundary_BM, lost_BM = state
+        q_BHLD, frames, sight_B = q_BHD.unsqueeze(2), k_BHTD.shape[2], reach(window)
+        allowed = may_look(frames, sight_B)[:, None, None]
+        energy_BMT = self._energies(q_BHLD, k_BHTD).squeeze(2)
+        scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
+        first_BM, fired_BM = first_true((energy_BMT >= 0) & scanned)  # p >= 1/2
+        first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, lost_BM, sight_B)
+        at_BMT = (torch.arange(frames, device=first_BM.device) == first_BM.unsqueeze(-1)) & fired_BM.unsqueeze(-1)
+        weights = self._spread(at_BMT.unsqueeze(2).to(energy_BMT.dtype), q_BHLD, k_BHTD, allowed)
+        consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
+        after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
+        end_BH = self._per_head(consumed_BM)
+        return Attended(weights.squeeze(2).to(q_BHD.dtype), end_BH, settled_B | decidable(window), after)
+
+    def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
+        """From the probability of a boundary at each frame to the weight of each frame."""
+        return alpha_BMLT
+
+    def _synchronise(
+        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Boundaries, which of them there are, and in which rows no later frame can change them."""
+        return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
+
+    def _per_head(self, x_BM: Tensor) -> Tensor:
+        return x_BM
+
+
+class MoChA(HMA):
+    """Monotonic chunkwise attention: a softmax over the w frames that end at the boundary.
+
+    The energies of the chunk are q A k^T / sqrt(d_k), with a matrix A of each head that makes them its own.
+    """
+
+    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
+        super().__init__(config, heads, width)
+        self.chunk_frames = config.chunk_frames
+        self.chunk_HDD = nn.Parameter(torch.eye(width).repeat(heads, 1, 1))
+
+    def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
+        u = at_least_single(energies(q_BHLD @ self.chunk_HDD, k_BHTD)).masked_fill(~allowed, 0.0)
+        return expected_chunks(self._per_head(alpha_BMLT), u, self.chunk_frames)
+
+
+class MMA(MoChA):
+    """Monotonic multihead attention with chunks: each of several monotonic heads leads several chunk heads.
+
+    A monotonic head has the energies of its chunk heads, their queries and keys put side by side. In training heads
+    are dropped (HeadDrop), so that each learns to find boundaries, and the number of boundaries is drawn to that of
+    tokens (the quantity loss). In a stream, once the first head of a layer has stopped at frame b, the others stop by
+    frame b + eps, of themselves or not; where there is no such frame yet, or none stops, nothing is forced.
+    """
+
+    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
+        super().__init__(config, heads, width)
+        if heads % config.chunk_heads:
+            raise ConfigError(f"decoder.chunk_heads = {config.chunk_heads} must divide network.heads = {heads}")
+        self.chunk_heads = config.chunk_heads
+        self.monotonic_heads = heads // config.chunk_heads
+        self.head_drop, self.wait_frames = config.head_drop, config.wait_frames
+
+    @staticmethod
+    def attends(config: DecoderConfig, layer: int) -> bool:
+        return layer >= config.layers_without_attention
+
+    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
+        aligned = super().align(q_BHLD, k_BHTD, limit_BL)
+        steps_B = (limit_BL > 0).expand(-1, q_BHLD.shape[2]).sum(1)
+        surplus_BM = aligned.weights_BHLT.sum((2, 3)) - steps_B.unsqueeze(1)  # a chunk has the mass of its boundary
+        return aligned._replace(weights_BHLT=self._drop_heads(aligned.weights_BHLT), surplus_BM=surplus_BM)
+
+    def _drop_heads(self, weights_BHLT: Tensor) -> Tensor:
+        """HeadDrop: monotonic heads fall silent at random, and the others speak up for them."""
+        if not self.training or not self.head_drop:
+            return weights_BHLT
+        shape = len(weights_BHLT), self.monotonic_heads
+        stays_BM = (torch.rand(shape, device=weights_BHLT.device) >= self.head_drop).to(weights_BHLT.dtype)
+        scale_BM = stays_BM * self.monotonic_heads / stays_BM.sum(1, keepdim=True).clamp(min=1)
+        return weights_BHLT * self._per_head(scale_BM)[:, :, None, None]
+
+    def _synchronise(
+        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        b_B = first_BM.masked_fill(~fired_BM, torch.iinfo(torch.long).max - self.wait_frames).amin(1)
+        latest_B1 = (b_B + self.wait_frames).unsqueeze(1)
+        due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM
+        forced_BM = due_BM & (~fired_BM | (first_BM > latest_B1))
+        first_BM = torch.where(forced_BM, latest_B1, first_BM)
+        fired_BM = fired_BM | forced_BM
+        return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
+
+    def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+        sizes = self.monotonic_heads, self.chunk_heads
+        return energies(*(x.unflatten(1, sizes).transpose(2, 3).flatten(3) for x in (q_BHLD, k_BHTD)))
+
+    def _per_head(self, x_BM: Tensor) -> Tensor:
+        return x_BM.unsqueeze(2).expand(-1, -1, self.chunk_heads, *x_BM.shape[2:]).flatten(1, 2)
+
+
+class MTA(Bernoulli):
+    """Monotonic truncated attention: w_{i,j} = p_{i,j} prod_{k<j} (1 - p_{i,k}), in a stream cut at the boundary.
+
+    The weights do not depend on the step before; only the search for the boundary, the first frame with p > 1/2, starts
+    where that of the step before ended. Where there is none, nothing is cut. State: where to start.
+    """
+
+    def start(self, batch: int) -> State:
+        return (torch.zeros(batch, self.monotonic_heads, dtype=torch.long, device=self.energy_bias.device),)
+
+    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
+        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        weights = _first_stops(self._energies(q_BHLD, k_BHTD), allowed).to(q_BHLD.dtype)
+        return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
+
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
+        (boundary_BH,) = state
+        frames, sight_B = k_BHTD.shape[2], reach(window)
+        allowed = may_look(frames, sight_B)[:, None, None]
+        energy = self._energies(q_BHD.unsqueeze(2), k_BHTD)
+        scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BH)
+        first_BH, fired_BH = first_true((energy.squeeze(2) > 0) & scanned)  # p > 1/2
+        end_BH = torch.where(fired_BH, first_BH + 1, sight_B.unsqueeze(1))
+        weights = _first_stops(energy, allowed).squeeze(2).masked_fill(~may_look(frames, end_BH), 0.0)
+        after = torch.where(fired_BH, first_BH, end_BH)
+        return Attended(weights.to(q_BHD.dtype), end_BH, fired_BH.all(1) | decidable(window), (after,))
+
+
+def first_true(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where on the last axis the first True stands, and whether there is one."""
+    return (x.cumsum(-1) == 0).sum(-1), x.any(-1)
+
+
+def _first_stops(energy: Tensor, allowed: Tensor) -> Tensor:
+    """p_j prod_{k<j} (1 - p_k) as a sum of logarithms, which neither overflows nor loses a small factor."""
+    passed = F.pad(F.logsigmoid(-energy).cumsum(-1), (1, 0))[..., :-1]
+    return (F.logsigmoid(energy) + passed).exp().masked_fill(~allowed, 0.0)

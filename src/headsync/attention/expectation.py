@@ -1,0 +1,139 @@
+"""The expectations of Bernoulli attention: where its boundaries are, and what the chunks that end at them give.
+
+Boundaries. Mass enters output step 0 at frame 0. At each frame a share p of what has come to a step stops there, and
+enters the next step at the same frame; the rest goes on to the next frame:
+
+    q_{i,j} = q_{i,j-1} (1 - p_{i,j-1}) + alpha_{i-1,j},    alpha_{i,j} = p_{i,j} q_{i,j}
+
+Each q depends on two neighbours, for both of which i + j is smaller by one. So all steps advance together, diagonal by
+diagonal: L + T - 1 small updates in which mass is only moved, hence nothing overflows and nothing is clamped. (The form
+that does a whole step at once divides by a product of all 1 - p, and fails where that vanishes.)
+
+Chunks. Frame j has its part of every chunk that it is in, that is, of those that end at k = j .. j + w - 1:
+
+    beta_{i,j} = sum_k alpha_{i,k} s_{i,k,j},    s_{i,k,j} = exp(u_{i,j}) / sum_{l = k-w+1 .. k} exp(u_{i,l})
+
+Both are written with their derivatives, which take the same way backwards.
+
+Shapes: B rows, H heads, L output steps, T encoder frames, S = L + T - 1 diagonals, N = B * H, W frames of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import EllipsisType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Places = tuple[EllipsisType, slice]  # on the axis of frames
+
+NOTHING = 1e-30  # mass that is forgotten: a little less, and processors compute with it many times more slowly
+
+
+def expected_boundaries(p_BHLT: Tensor) -> Tensor:
+    """alpha_{i,j}: how probable it is that step i stops at frame j, where p is that of stopping once it is there."""
+    return _Boundaries.apply(p_BHLT)
+
+
+class _Boundaries(torch.autograd.Function):
+    """The recursion and its derivative, which runs through the same diagonals backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, p_BHLT: Tensor) -> Tensor:
+        p = _diagonals(p_BHLT)
+        q = torch.empty_like(p)
+        q[0] = 0.0
+        q[0, 0] = 1.0
+        before, after = (q.unbind(), q[:, :-1].unbind()), (q.unbind()[1:], q[:, 1:].unbind()[1:])
+        for p_all, p_up, q_all, q_up, on, up in zip(p.unbind(), p[:, :-1].unbind(), *before, *after, strict=False):
+            torch.addcmul(q_all, p_all, q_all, value=-1, out=on)  # what does not stop goes on
+            up.addcmul_(p_up, q_up)  # what stops enters the next step
+            F.threshold(on, NOTHING, 0.0, inplace=True)
+        ctx.save_for_backward(p, q)
+        return _whole(p * q, p_BHLT.shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BHLT: Tensor) -> Tensor:
+        p, q = ctx.saved_tensors
+        g_alpha = _diagonals(gradient_BHLT)
+        g_q = torch.zeros_like(p[0])
+        g_up = g_q[1:]
+        for p_all, g_all, g_step in zip(
+            reversed(p.unbind()), reversed(g_alpha.unbind()), reversed(g_alpha[:, :-1].unbind()), strict=True
+        ):
+            g_all -= g_q
+            g_step += g_up
+            g_q.addcmul_(p_all, g_all)
+        return _whole(q * g_alpha, gradient_BHLT.shape)
+
+
+def expected_chunks(alpha_BHLT: Tensor, u_BHLT: Tensor, width: int) -> Tensor:
+    """beta_{i,j}: the expected weight of frame j, where a softmax over `width` frames ends at the boundary."""
+    return _Chunks.apply(alpha_BHLT, u_BHLT, width)
+
+
+class _Chunks(torch.autograd.Function):
+    """The weighted sum of all chunks; s is computed again where it is needed, which costs less than to keep it."""
+
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, u: Tensor, width: int) -> Tensor:
+        total = _log_sums(u, width)
+        beta = _spread(alpha, u, total, width)
+        ctx.save_for_backward(alpha, u, total, beta)
+        ctx.width = width
+        return beta
+
+    @staticmethod
+    def backward(ctx: Any, g_beta: Tensor) -> tuple[Tensor, Tensor, None]:
+        alpha, u, total, beta = ctx.saved_tensors
+        g_alpha = torch.zeros_like(g_beta)
+        for frame, boundary, s in _shares(u, total, ctx.width):
+            g_alpha[boundary].addcmul_(s, g_beta[frame])
+        g_u = beta * g_beta - _spread(alpha * g_alpha, u, total, ctx.width)
+        return g_alpha, g_u, None
+
+
+def _spread(mass: Tensor, u: Tensor, total: Tensor, width: int) -> Tensor:
+    """What stands at a boundary, given to the frames of its chunk."""
+    spread = torch.zeros_like(u)
+    for frame, boundary, s in _shares(u, total, width):
+        spread[frame].addcmul_(s, mass[boundary])
+    return spread
+
+
+def _shares(u: Tensor, total: Tensor, width: int) -> Iterator[tuple[Places, Places, Tensor]]:
+    """All frames, the boundaries that lie 0, 1, .. after them, and the shares s of the frames in their chunks."""
+    for frame, boundary in _distances(u.shape[-1], width):
+        yield frame, boundary, (u[frame] - total[boundary]).exp_()
+
+
+def _log_sums(u: Tensor, width: int) -> Tensor:
+    """log sum_{l = k-w+1 .. k} exp(u_l) for every k, by the largest of each chunk."""
+    largest = u.clone()
+    for frame, boundary in _distances(u.shape[-1], width):
+        torch.maximum(largest[boundary], u[frame], out=largest[boundary])
+    total = torch.zeros_like(u)
+    for frame, boundary in _distances(u.shape[-1], width):
+        total[boundary] += (u[frame] - largest[boundary]).exp_()
+    return total.log_().add_(largest)
+
+
+def _distances(frames: int, width: int) -> list[tuple[Places, Places]]:
+    return [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]
+
+
+def _diagonals(x_BHLT: Tensor) -> Tensor:
+    """(B, H, L, T) -> (S, L, N): frame s - i of step i at [s, i], zero where there is none."""
+    steps, frames = x_BHLT.shape[2:]
+    slanted = F.pad(x_BHLT.flatten(0, 1), (0, steps)).flatten(1)[:, :-steps]  # row i is moved right by i
+    return slanted.view(-1, steps, frames + steps - 1).permute(2, 1, 0).contiguous()
+
+
+def _whole(x_SLN: Tensor, shape: torch.Size) -> Tensor:
+    """The way back."""
+    steps, frames = shape[2:]
+    slanted = F.pad(x_SLN.permute(2, 1, 0).flatten(1), (0, steps))
+    return slanted.view(-1, steps, frames + steps)[:, :, :frames].reshape(shape)

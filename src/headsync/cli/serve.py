@@ -1,0 +1,68 @@
+"""`headsync serve`: recognition for other programs, over the network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headsync.cli import options
+from headsync.cli.complain import complain
+from headsync.errors import ConfigError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(
+    model: options.ModelName = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this computer's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any that is free.")] = 8080,
+    token: Annotated[
+        str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="What clients must know to be let in.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the model.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
+    streams: Annotated[int, typer.Option(min=1, help="Streams open at a time, in each process.")] = 100,
+    stream_seconds: Annotated[float, typer.Option(min=1.0, help="Sound in one stream or recording.")] = 14400.0,
+    request_bytes: Annotated[int, typer.Option(min=1, help="Size of a recording that is sent.")] = 104857600,
+    idle_seconds: Annotated[float, typer.Option(min=0.1, help="Silence on a connection before it is closed.")] = 30.0,
+    drain_seconds: Annotated[float, typer.Option(min=0.0, help="Time for streams to finish at the end.")] = 60.0,
+    batching: Annotated[bool, typer.Option("--batching/--no-batching", help="Streams share the network.")] = True,
+    beam: options.Beam = None,
+    ctc_weight: options.CtcWeight = None,
+    lm: options.Lm = None,
+    lm_weight: options.LmWeight = None,
+    hotwords: options.Hotwords = None,
+    endpoint: options.EndpointRules = None,
+) -> None:
+    """Serve a model to other programs until Ctrl-C or SIGTERM."""
+    run = _import_server()
+    from headsync.server.limits import Limits
+    from headsync.server.service import ModelChoice
+
+    settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
+    phrases = tuple(options.read_hotwords(hotwords))
+    choice = ModelChoice(model, lm, phrases, tuple(settings.items()), threads, batching)
+    limits = Limits(
+        streams=streams,
+        stream_seconds=stream_seconds,
+        request_bytes=request_bytes,
+        idle_seconds=idle_seconds,
+        drain_seconds=drain_seconds,
+    )
+    serving = run.Serving(host, port, choice, limits, token or None, workers)
+    if not serving.token and host not in LOOPBACK:
+        complain(f"Whoever reaches {host} can use this server; --token or HEADSYNC_TOKEN keeps others out.")
+    run.serve(serving, _tell)
+
+
+def _tell(address: str) -> None:
+    typer.echo(f"Serving at {address} (Ctrl-C stops)")
+
+
+def _import_server() -> Any:
+    try:
+        from headsync.server import run
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"Serving needs the package {error.name}: pip install 'headsync[serve]'.") from error
+    return run

@@ -1,0 +1,75 @@
+"""LibriSpeech: the public tree PART/SPEAKER/CHAPTER/*.flac with a list of transcripts in each chapter.
+
+Any of its parts, also those of Mini LibriSpeech, and any piece of a part. The texts stay as they are published, in
+capitals; the published recipe's 5000 pieces of words are learned from them when a model is trained.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from headsync.data.corpus import MISSING, UNTRANSCRIBED, Entry, Expected, Part, Problem, Progress, write_parts
+from headsync.data.corpus_report import Report, finish, make_report, refuse_other_corpus
+from headsync.data.listening import hear_at
+from headsync.data.transcripts import read_transcripts
+from headsync.errors import DataError
+
+RATE = 16_000
+PIECES = 5_000
+
+EXPECTED = {
+    "train-clean-100": Expected(28_539, 251),
+    "train-clean-360": Expected(104_014, 921),
+    "train-other-500": Expected(148_688, 1_166),
+    "dev-clean": Expected(2_703, 40),
+    "dev-other": Expected(2_864, 33),
+    "test-clean": Expected(2_620, 40),
+    "test-other": Expected(2_939, 33),
+}
+_NOTE = f"output classes: {PIECES} pieces of words are learned in training (data.tokens, data.bpe_size of a recipe)."
+
+
+def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | None = None) -> Report:
+    """Write a manifest under `out` for every part that is there; the audio stays where it lies."""
+    source, out = Path(source).absolute(), Path(out)
+    refuse_other_corpus(out, "librispeech")
+    parts = [_part(folder) for folder in _folders(source)]
+    prepared = write_parts(parts, out, partial(hear_at, RATE), workers=workers, progress=progress)
+    return finish(make_report("librispeech", source, parts, prepared)._replace(notes=(_NOTE,)), out)
+
+
+def _folders(source: Path) -> list[Path]:
+    root = source / "LibriSpeech" if (source / "LibriSpeech").is_dir() else source
+    folders = sorted(folder for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
+    found = [folder for folder in folders if any(folder.glob("*/*/*.flac")) or any(folder.glob("*/*/*.trans.txt"))]
+    if not found:
+        raise DataError(
+            f"{source}: no part of LibriSpeech such as train-clean-100/19/198/19-198.trans.txt is there; "
+            "unpack one from https://www.openslr.org/12 and name the folder LibriSpeech."
+        )
+    return found
+
+
+def _part(folder: Path) -> Part:
+    part = Part(folder.name, [], [], EXPECTED.get(folder.name))
+    for chapter in sorted(path for path in folder.glob("*/*") if path.is_dir()):
+        _add_chapter(part, chapter)
+    return part
+
+
+def _add_chapter(part: Part, chapter: Path) -> None:
+    """The utterances of one chapter, and what is wrong in it."""
+    texts: dict[str, str] = {}
+    audio = {path.stem: path for path in sorted(chapter.glob("*.flac"))}
+    named: set[str] = set()
+    for path in sorted(chapter.glob("*.trans.txt")):
+        transcripts = read_transcripts(path, part.name, part.problems)
+        texts |= transcripts.texts
+        named |= transcripts.named
+    speaker = chapter.parent.name
+    part.entries.extend(Entry(name, audio[name], text, speaker) for name, text in texts.items() if name in audio)
+    gone = f"{chapter}: the recording of this transcript is missing; fetch the part again."
+    part.problems.extend(Problem(part.name, MISSING, name, gone) for name in texts.keys() - audio.keys())
+    mute = f"{chapter}: no list there has this recording; fetch the part again."
+    part.problems.extend(Problem(part.name, UNTRANSCRIBED, name, mute) for name in audio.keys() - named)

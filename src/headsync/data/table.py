@@ -1,0 +1,93 @@
+"""Tables: any recordings and their texts, as a CSV or TSV file with a path and a text in each row.
+
+Relative paths are relative to the table's folder. A first row that names its columns (path, text, speaker) is
+understood; without one the columns are path, text and, if there is a third, speaker. A row without a text is kept: it
+says that nothing is spoken, which is worth training on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from headsync.data.corpus import LIST, Entry, Part, Problem, Progress, write_parts
+from headsync.data.corpus_report import Report, finish, make_report, refuse_other_corpus
+from headsync.data.listening import hear_at
+from headsync.errors import DataError
+
+NAMES = {
+    "path": ("path", "audio", "audio_path", "audio_filepath", "file", "filename", "wav"),
+    "text": ("text", "transcript", "transcription", "sentence"),
+    "speaker": ("speaker", "speaker_id", "client_id"),
+}
+_ENOUGH = 65_536  # characters by which the separator is guessed
+
+
+class Columns(NamedTuple):
+    """Where the columns are; the speaker's may be missing."""
+
+    path: int
+    text: int
+    speaker: int | None
+
+
+def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | None = None) -> Report:
+    """Write one manifest under `out`, named like the table; the audio stays where it lies."""
+    source, out = Path(source).absolute(), Path(out)
+    refuse_other_corpus(out, "table")
+    parts = [_part(source)]
+    prepared = write_parts(parts, out, partial(hear_at, None), workers=workers, progress=progress)
+    return finish(make_report("table", source, parts, prepared), out)
+
+
+def _part(source: Path) -> Part:
+    rows = _rows(source)
+    part = Part(source.stem, [])
+    named = _columns(rows[0])
+    columns = named or Columns(0, 1, 2 if len(rows[0]) > 2 else None)
+    for number, row in enumerate(rows[1:] if named else rows, 2 if named else 1):
+        if len(row) <= max(columns.path, columns.text) or not row[columns.path]:
+            told = f"{source}: row {number} should be a path and a text, found {row!r}."
+            part.problems.append(Problem(part.name, LIST, f"row {number}", told))
+        else:
+            part.entries.append(_entry(source.parent, row, columns))
+    return part
+
+
+def _rows(source: Path) -> list[list[str]]:
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: this table cannot be read ({error}); name a CSV or TSV file in UTF-8.") from None
+    read = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(source, text))
+    rows = [[cell.strip() for cell in row] for row in read if any(cell.strip() for cell in row)]
+    if not rows:
+        raise DataError(f"{source}: this table has no rows; write a path and a text in each.")
+    return rows
+
+
+def _separator(source: Path, text: str) -> str:
+    """Of a .tsv a tab; else the one of tab, semicolon and comma that most often stands in the first row."""
+    first = text[:_ENOUGH].lstrip().split("\n")[0]
+    return "\t" if source.suffix.lower() == ".tsv" else max("\t;,", key=first.count)
+
+
+def _columns(row: list[str]) -> Columns | None:
+    """The columns that a first row names; none if it is a row like the others."""
+    found = {
+        column: next((n for n, cell in enumerate(row) if cell.lower() in names), None)
+        for column, names in NAMES.items()
+    }
+    if found["path"] is None or found["text"] is None:
+        return None
+    return Columns(found["path"], found["text"], found["speaker"])
+
+
+def _entry(folder: Path, row: list[str], columns: Columns) -> Entry:
+    speaker = row[columns.speaker] if columns.speaker is not None and columns.speaker < len(row) else ""
+    audio = Path(os.path.abspath(folder / row[columns.path]))
+    return Entry(str(Path(row[columns.path]).with_suffix("")), audio, " ".join(row[columns.text].split()), speaker)

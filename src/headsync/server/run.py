@@ -1,0 +1,198 @@
+"""A server's life: it binds its address, serves in one process or several, and leaves in good order.
+
+On SIGTERM or Ctrl-C a process takes no new streams, finishes the present ones and ends; a second signal ends it at
+once. With several processes the first one only watches over the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headsync.errors import ConfigError, HeadsyncError
+from headsync.server.app import build_app
+from headsync.server.house import House
+from headsync.server.limits import Limits
+from headsync.server.service import ModelChoice, Service
+
+log = logging.getLogger("headsync.server")
+
+CANNOT_START = 3  # exit code of a process that need not be tried again
+FORCED_SECONDS = 5  # for connections to close once waiting is over
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, where, and to whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any that is free
+    choice: ModelChoice = field(default_factory=ModelChoice)
+    limits: Limits = field(default_factory=Limits)
+    token: str | None = None
+    workers: int = 1
+
+
+def serve(serving: Serving, ready: Callable[[str], None]) -> None:
+    """Serve until told to leave; `ready` is told the address once the model is loaded."""
+    listener = _bind(serving.host, serving.port)
+    address = _address(serving.host, listener.getsockname()[1])
+    if serving.workers == 1:
+        work(serving, listener, lambda: ready(address))
+    else:
+        Watch(serving, listener).run(lambda: ready(address))
+
+
+def work(serving: Serving, listener: socket.socket, ready: Callable[[], None], watched: bool = False) -> None:
+    """Load the model and serve, in this process."""
+    house = House(Service.load(serving.choice), serving.limits, serving.token)
+    build_server(house, ready, watched).run(sockets=[listener])
+
+
+def build_server(house: House, ready: Callable[[], None], watched: bool = False) -> Departing:
+    """The server of one process."""
+    config = uvicorn.Config(
+        build_app(house),
+        http=Impatient,
+        ws="websockets-sansio",
+        ws_max_size=house.limits.message_bytes,
+        ws_ping_interval=None,  # pongs queue behind sound; a client that has gone is found by its silence
+        ws_per_message_deflate=False,
+        log_level="warning",
+        access_log=False,  # addresses may hold tokens
+        server_header=False,
+        timeout_keep_alive=max(1, round(house.limits.idle_seconds)),
+        timeout_graceful_shutdown=FORCED_SECONDS,
+    )
+    return Departing(config, house, ready, watched)
+
+
+class Impatient(H11Protocol):
+    """Also a connection on which nothing was ever said is closed after a while."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+
+class Departing(uvicorn.Server):
+    """A server that finishes its streams before it leaves."""
+
+    def __init__(self, config: uvicorn.Config, house: House, ready: Callable[[], None], watched: bool) -> None:
+        super().__init__(config)
+        self._house, self._ready, self._watched = house, ready, watched
+        self._deadline = float("inf")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal: take no more streams; a second one: leave at once. Of Ctrl-C, the watch tells its processes."""
+        if self._watched and sig == signal.SIGINT:
+            return
+        if self._house.admission.leaving:
+            self.should_exit = True
+        self.leave()
+
+    def leave(self) -> None:
+        """Take no more streams, and end with the last of them."""
+        self._house.admission.leaving = True
+        self._deadline = min(self._deadline, time.monotonic() + self._house.limits.drain_seconds)
+
+    async def on_tick(self, counter: int) -> bool:
+        parent = multiprocessing.parent_process() if self._watched else None
+        if parent is not None and not parent.is_alive():
+            self.leave()
+        if self._house.admission.leaving and (self._house.admission.open == 0 or time.monotonic() > self._deadline):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+class Watch:
+    """Several processes on one address; those that die are replaced."""
+
+    def __init__(self, serving: Serving, listener: socket.socket) -> None:
+        self._serving, self._listener = serving, listener
+        self._context = multiprocessing.get_context("spawn")
+        self._started = self._context.Event()
+        self._leaving = False
+        self._processes: list[BaseProcess] = []
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Start them all and stay until the last one has left."""
+        with tempfile.TemporaryDirectory() as figures:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._pass_on)
+            self._processes = [self._start() for _ in range(self._serving.workers)]
+            told = False
+            while self._processes:
+                wait([process.sentinel for process in self._processes], timeout=0.2)
+                if self._started.is_set() and not told:
+                    ready()
+                    told = True
+                self._look_after()
+
+    def _look_after(self) -> None:
+        for process in [process for process in self._processes if not process.is_alive()]:
+            self._processes.remove(process)
+            if process.exitcode == CANNOT_START and not self._leaving:
+                self._pass_on(signal.SIGTERM, None)
+                raise SystemExit(1)  # it has said why
+            if not self._leaving:
+                log.error("process %s died (%s) and is replaced", process.pid, process.exitcode)
+                _forget_figures(process.pid)
+                self._processes.append(self._start())
+
+    def _start(self) -> BaseProcess:
+        process = self._context.Process(target=_watched_work, args=(self._serving, self._listener, self._started))
+        process.start()
+        return process
+
+    def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
+        self._leaving = True
+        for process in self._processes:
+            process.terminate()
+
+
+def _watched_work(serving: Serving, listener: socket.socket, started: Any) -> None:
+    try:
+        work(serving, listener, started.set, watched=True)
+    except HeadsyncError as error:
+        log.error("%s", error)
+        sys.exit(CANNOT_START)
+
+
+def _forget_figures(pid: int | None) -> None:
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        where = _address(host, port)
+        raise ConfigError(f"{where}: cannot be served ({error.strerror}); choose another --host or --port") from None
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,47 @@
+"""A served model, and real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headsync
+from headsync.audio import mix_down, read_audio
+from headsync.server.limits import Limits
+from headsync.server.service import ModelChoice, Service
+from serving import Running, run
+
+DEMO = Path(headsync.__file__).parent / "demo"
+
+
+@pytest.fixture(scope="session")
+def service() -> Service:
+    return Service.load(ModelChoice())
+
+
+@pytest.fixture(scope="session")
+def recordings() -> list[tuple[Path, np.ndarray, int]]:
+    """The bundled recordings as 16-bit samples."""
+    takes = []
+    for path in sorted(DEMO.glob("*.flac")):
+        samples, rate = read_audio(path)
+        takes.append((path, np.round(mix_down(samples) * 32768).clip(-32768, 32767).astype("<i2"), rate))
+    return takes
+
+
+@pytest.fixture(scope="module")
+def running(service: Service) -> Iterator[Running]:
+    """A server as people start it, without a token."""
+    with run(service, Limits(idle_seconds=20.0)) as server:
+        yield server
+
+
+@pytest.fixture
+def start(service: Service) -> Iterator[Callable[..., Running]]:
+    """Start a server with limits of one's own."""
+    with ExitStack() as opened:
+        yield lambda token=None, **limits: opened.enter_context(run(service, Limits(**limits), token))

@@ -1,0 +1,220 @@
+"""Streams that share the network get what they would get alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headsync.engine import NO_LIMIT, Engine, Memory, State, Window
+from headsync.events import Final
+from headsync.recognizer import Recognizer
+from headsync.server import batching
+from headsync.server.batching import Batching
+from headsync.server.service import ModelChoice, Service
+
+
+class Gate:
+    """An engine whose first call waits until others have queued up; it counts the rows of every call."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+        self.open, self.entered = threading.Event(), threading.Event()
+        self.rows: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def _pass(self, rows: int) -> None:
+        self.rows.append(rows)
+        self.entered.set()
+        assert self.open.wait(10)
+
+    def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+        self._pass(len(x_BWE))
+        return self.inner.encode(x_BWE, length_B, state)
+
+    def decode(self, tokens_B: Any, memory: Memory, state: State, window: Window) -> Any:
+        self._pass(len(tokens_B))
+        return self.inner.decode(tokens_B, memory, state, window)
+
+    def embed(self, features_BTF: Any) -> Any:
+        self._pass(len(features_BTF))
+        return self.inner.embed(features_BTF)
+
+
+def together(gate: Gate, shared: Batching, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The first call alone, all others while it lasts."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        first = pool.submit(calls[0])
+        assert gate.entered.wait(10)
+        others = [pool.submit(call) for call in calls[1:]]
+        while shared.waiting < len(others):
+            assert not any(other.done() for other in others)
+        gate.open.set()
+        return [future.exception(10) or future.result() for future in (first, *others)]
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, tuple):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    elif one.dtype.kind == "f":
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)  # sums in float32, in another order
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Recognizer.load().engine
+
+
+def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Arguments of `encode`, after a window each, so that states differ."""
+    rng = np.random.default_rng(1)
+    calls = []
+    for length in lengths:
+        features = rng.standard_normal((1, 67, 80)).astype(np.float32)
+        x = engine.embed(features)[:, :16]
+        state = engine.encode(x, np.array([16]), engine.start_encoder(1)).state
+        x = x[:, ::-1].copy()
+        x[:, length:] = 0
+        calls.append((x, np.array([length]), state))
+    return calls
+
+
+def test_windows_of_several_streams(engine: Engine) -> None:
+    gate = Gate(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    calls = windows(engine, [16, 16, 5, 12])
+    results = together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
+    assert gate.rows == [1, 3]
+    for call, result in zip(calls, results, strict=True):
+        assert_same(result, engine.encode(*call))
+
+
+def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[Any, ...]]:
+    """Arguments of `decode`: rows, frames, and tokens written before."""
+    rng = np.random.default_rng(2)
+    (x, length, state), *_ = windows(engine, [16])
+    one = engine.encode(x, length, state).memory
+    calls = []
+    for rows, frames, written in shapes:
+        noise = [rng.standard_normal((1, *part.shape[1:3], frames, part.shape[4])) for part in one]
+        memory = engine.place(Memory(*(part.astype(np.float32) for part in noise)), 0)
+        state = engine.start_decoder(rows)
+        window = Window(np.full(rows, NO_LIMIT), np.full(rows, frames), np.ones(rows, bool))
+        for _ in range(written):
+            state = engine.decode(rng.integers(1, 9, rows), memory, state, window).state
+        limit = rng.integers(1, frames + 9, rows)
+        window = Window(limit, np.full(rows, frames), rng.random(rows) < 0.5)
+        calls.append((rng.integers(1, 9, rows), memory, state, window))
+    return calls
+
+
+def test_steps_of_several_streams(engine: Engine) -> None:
+    """Those that have written equally much go together, whatever their frames and hypotheses."""
+    gate = Gate(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    calls = steps(engine, [(1, 9, 2), (1, 30, 2), (3, 7, 2), (2, 11, 3), (2, 40, 2)])
+    results = together(gate, shared, [lambda call=call: shared.decode(*call) for call in calls])
+    assert sorted(gate.rows) == [1, 2, 6]
+    for call, result in zip(calls, results, strict=True):
+        alone = engine.decode(*call)
+        assert result.weights_BT.shape == alone.weights_BT.shape
+        assert_same(result, alone)
+
+
+def test_embedding_together(engine: Engine) -> None:
+    gate = Gate(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    features = np.random.default_rng(3).standard_normal((4, 1, 67, 80)).astype(np.float32)
+    results = together(gate, shared, [lambda x=x: shared.embed(x) for x in features])
+    assert gate.rows == [1, 3]
+    for x, result in zip(features, results, strict=True):
+        assert_same(result, engine.embed(x))
+
+
+def test_a_batch_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MOST_ROWS", 2)
+    gate = Gate(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    calls = windows(engine, [16] * 6)
+    together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
+    assert gate.rows == [1, 2, 2, 1]
+
+
+def test_large_memories_are_not_copied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MOST_BYTES", 1000)
+    gate = Gate(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    calls = steps(engine, [(1, 9, 0), (2, 9, 0), (3, 9, 0)])
+    together(gate, shared, [lambda call=call: shared.decode(*call) for call in calls])
+    assert gate.rows == [1, 2, 3]
+
+
+def test_a_fault_is_told_to_its_stream_alone(engine: Engine) -> None:
+    class Faulty(Gate):
+        def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+            self._pass(len(x_BWE))
+            if (length_B == 13).any():
+                raise ValueError("thirteen")
+            return self.inner.encode(x_BWE, length_B, state)
+
+    gate = Faulty(engine)
+    shared = Batching(gate)  # type: ignore[arg-type]
+    calls = windows(engine, [16, 12, 13, 14])
+    results = together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
+    assert isinstance(results[2], ValueError)
+    for place in (0, 1, 3):
+        assert_same(results[place], engine.encode(*calls[place]))
+    assert_same(shared.encode(*calls[0]), engine.encode(*calls[0]))  # and it goes on
+
+
+def test_a_call_alone_is_run_by_its_own_thread(engine: Engine) -> None:
+    ran: list[int] = []
+
+    class Watched(Gate):
+        def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+            ran.append(threading.get_ident())
+            return self.inner.encode(x_BWE, length_B, state)
+
+    (call,) = windows(engine, [16])
+    shared = Batching(Watched(engine))  # type: ignore[arg-type]
+    assert_same(shared.encode(*call), engine.encode(*call))
+    assert ran == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam": 4}])
+def test_streams_side_by_side_write_what_they_write_alone(
+    settings: dict[str, Any], recordings: list[tuple[Path, np.ndarray, int]]
+) -> None:
+    sizes: list[int] = []
+    shared, alone = (Service.load(ModelChoice(batching=batching)) for batching in (True, False))
+    assert shared.batching is not None
+    assert alone.batching is None
+    shared.batching.observe = sizes.append
+    start = threading.Barrier(len(recordings))
+
+    def heard(service: Service, place: int, wait: bool) -> list[Final]:
+        session = service.session(settings, ())
+        _, samples, rate = recordings[place]
+        if wait:
+            start.wait(10)
+        events = [event for piece in np.array_split(samples, 20) for event in session.push(piece, rate)]
+        return [event for event in events + session.finish() if isinstance(event, Final)]
+
+    with ThreadPoolExecutor(len(recordings)) as pool:
+        side_by_side = list(pool.map(lambda place: heard(shared, place, True), range(len(recordings))))
+    assert max(sizes) > 1
+    for place, finals in enumerate(side_by_side):
+        expected = heard(alone, place, False)
+        assert [(final.text, final.halts) for final in finals] == [(final.text, final.halts) for final in expected]
+        assert expected

@@ -1,0 +1,322 @@
+"""Clients that are not let in, want too much, talk nonsense, fall silent or leave; and others that go on unharmed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import websockets
+
+from fakes import FakeSession
+from headsync.events import Event, Partial
+from headsync.server.limits import Limits
+from serving import Running, finals, run, stream
+
+Start = Callable[..., Running]
+Recordings = list[tuple[Path, np.ndarray, int]]
+PATHS = ("/v1/stream", "/vosk", "/")
+
+
+def closed(error: pytest.ExceptionInfo[websockets.ConnectionClosed]) -> int:
+    assert error.value.rcvd is not None
+    return error.value.rcvd.code
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def ended(server: Running, how: str, protocol: str = "stream") -> float:
+    return server.house.metrics.ended.labels(protocol, how)._value.get()
+
+
+# the door
+
+
+def test_without_the_token_nothing_is_open_but_health(start: Start, recordings: Recordings) -> None:
+    server = start(token="secret")
+    with recordings[0][0].open("rb") as file, httpx.Client(base_url=server.http) as client:
+        form = {"data": {"model": "digits-en"}, "files": {"file": file}}
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret"}):
+            assert client.get("/v1/models", headers=header).status_code == 401
+            assert client.get("/metrics", headers=header).status_code == 401
+            answer = client.post("/v1/audio/transcriptions", headers=header, **form)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+        right = {"Authorization": "Bearer secret"}
+        assert client.get("/v1/models", headers=right).status_code == 200
+        assert client.get("/metrics?token=secret").status_code == 200
+        assert client.get("/metrics?token=secret", headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+    async def knock(path: str, **header: str) -> int:
+        try:
+            async with websockets.connect(server.ws(path), additional_headers=header):
+                return 101
+        except websockets.InvalidStatus as refused:
+            return refused.response.status_code
+
+    for path in PATHS:
+        assert asyncio.run(knock(path)) == 401
+        assert asyncio.run(knock(f"{path}?token=secre")) == 401
+        assert asyncio.run(knock(f"{path}?token=secret")) == 101
+        assert asyncio.run(knock(path, Authorization="Bearer secret")) == 101
+        assert asyncio.run(knock(path, Authorization="bearer wrong")) == 401
+
+
+def test_one_stream_too_many(start: Start) -> None:
+    server = start(streams=1)
+
+    async def crowd() -> None:
+        async with websockets.connect(server.ws("/v1/stream")) as first:
+            await first.send('{"type": "start"}')
+            await first.recv()
+            (refused,) = await stream(server.ws("/v1/stream"), np.zeros(0, "<i2"))
+            assert (refused["type"], refused["code"]) == ("error", "busy")
+            async with websockets.connect(server.ws("/vosk")) as third:
+                with pytest.raises(websockets.ConnectionClosed) as error:
+                    await third.recv()
+                assert closed(error) == 1013
+            async with httpx.AsyncClient(base_url=server.http) as client:
+                assert (await client.get("/readyz")).json() == {"status": "busy"}
+                form = {"data": {"model": "digits-en"}, "files": {"file": b"RIFF"}}
+                answer = await client.post("/v1/audio/transcriptions", **form)
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            await first.send('{"type": "finish"}')
+            assert json.loads(await first.recv())["type"] == "done"
+        await eventually(lambda: server.house.admission.open == 0)
+        assert (await stream(server.ws("/v1/stream"), np.zeros(0, "<i2")))[-1]["type"] == "done"
+
+    asyncio.run(crowd())
+
+
+def test_a_request_that_is_too_large(start: Start) -> None:
+    server = start(request_bytes=10_000)
+    with httpx.Client(base_url=server.http) as client:
+        answer = client.post("/v1/audio/transcriptions", data={"model": "x"}, files={"file": bytes(20_000)})
+        assert (answer.status_code, "10000 bytes" in answer.json()["error"]["message"]) == (413, True)
+
+    async def without_a_length() -> int:
+        async def body() -> Any:
+            yield b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+            for _ in range(20):
+                yield bytes(1000)
+
+        async with httpx.AsyncClient(base_url=server.http) as client:
+            kind = {"content-type": "multipart/form-data; boundary=cut"}
+            return (await client.post("/v1/audio/transcriptions", content=body(), headers=kind)).status_code
+
+    assert asyncio.run(without_a_length()) == 413
+
+
+def test_a_recording_and_a_stream_that_are_too_long(start: Start, recordings: Recordings) -> None:
+    server = start(stream_seconds=1.0)
+    path, samples, rate = recordings[0]
+    messages = asyncio.run(stream(server.ws("/v1/stream"), samples, rate))
+    assert (messages[-1]["type"], messages[-1]["code"]) == ("error", "too-long")
+    with httpx.Client(base_url=server.http) as client:
+        answer = client.post("/v1/audio/transcriptions", data={"model": "digits-en"}, files={"file": path.read_bytes()})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "too-long")
+        form = {"data": {"model": "digits-en", "stream": "true"}, "files": {"file": path.read_bytes()}}
+        answer = client.post("/v1/audio/transcriptions", **form)
+        assert '"code": "too-long"' in answer.text
+
+
+# nonsense, and others beside it
+
+
+NONSENSE = {
+    "text where sound belongs": ["hello"],
+    "a message that is too large": [bytes(3 << 20)],
+    "samples that are no numbers": [np.full(8000, np.nan, "<f4").tobytes()],
+    "samples beyond all measure": [np.full(16_000, 3e38, "<f4").tobytes()] * 3,
+    "random bytes": [np.random.default_rng(1).bytes(64_001)],
+    "gone in the middle": [None],
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, nonsense: list[Any]) -> None:
+    _, samples, rate = recordings[0]
+
+    async def foe() -> None:
+        async with websockets.connect(running.ws("/v1/stream")) as connection:
+            await connection.send('{"type": "start", "format": "float32"}')
+            await connection.recv()
+            try:
+                for message in nonsense:
+                    if message is None:
+                        await connection.send(bytes(6400))
+                        connection.transport.abort()
+                        return
+                    await connection.send(message)
+                await connection.send('{"type": "finish"}')
+                async for _ in connection:
+                    pass
+            except websockets.ConnectionClosed:
+                pass
+
+    async def both() -> list[dict[str, Any]]:
+        friend = asyncio.create_task(stream(running.ws("/v1/stream"), samples, rate, 3200))
+        await asyncio.gather(foe(), foe())
+        return await friend
+
+    said = finals(asyncio.run(both()))
+    session = running.house.session({}, ())
+    assert said == [e.text for e in session.push(samples, rate) + session.finish() if type(e).__name__ == "Final"]
+    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+
+
+@pytest.mark.parametrize(("message", "code"), [
+    ("hello", 1008), (bytes(2 << 20), 1009), (np.full(800, np.nan, "<f4").tobytes(), 1008),
+])  # fmt: skip
+def test_how_nonsense_is_answered(running: Running, message: Any, code: int) -> None:
+    async def talk() -> None:
+        async with websockets.connect(running.ws("/v1/stream")) as connection:
+            await connection.send('{"type": "start", "format": "float32"}')
+            await connection.recv()
+            await connection.send(message)
+            if code != 1009:
+                assert json.loads(await connection.recv())["type"] == "error"
+            with pytest.raises(websockets.ConnectionClosed) as error:
+                await connection.recv()
+            assert closed(error) == code
+
+    asyncio.run(talk())
+
+
+def test_garbage_instead_of_frames(running: Running) -> None:
+    handshake = b"GET /v1/stream HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    handshake += b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as connection:
+        connection.sendall(handshake)
+        assert b"101" in connection.recv(1000)
+        connection.sendall(b"\xff" * 500)
+        while connection.recv(1000):
+            pass
+    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+
+
+def test_a_websocket_to_nowhere(running: Running) -> None:
+    async def knock() -> None:
+        with pytest.raises(websockets.InvalidStatus):
+            async with websockets.connect(running.ws("/nowhere")):
+                pass
+
+    asyncio.run(knock())
+
+
+# silence
+
+
+def test_those_who_say_nothing_are_sent_away(start: Start) -> None:
+    server = start(idle_seconds=0.3)
+
+    async def wait(path: str, *messages: str | bytes) -> tuple[list[str], int]:
+        answers: list[str] = []
+        async with websockets.connect(server.ws(path)) as connection:
+            for message in messages:
+                await connection.send(message)
+            with suppress(websockets.ConnectionClosed):
+                while True:
+                    answers.append(await connection.recv())
+            assert connection.close_code is not None
+            return answers, connection.close_code
+
+    answers, code = asyncio.run(wait("/v1/stream"))
+    assert (json.loads(answers[0])["code"], code) == ("idle", 1008)
+    answers, code = asyncio.run(wait("/v1/stream", '{"type": "start"}', bytes(3200)))
+    assert ([json.loads(answer)["type"] for answer in answers], code) == (["ready", "error"], 1008)
+    assert asyncio.run(wait("/vosk"))[1] == 1008
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        assert connection.recv(1) == b""  # closed without a word on either side
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n")
+        connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut")
+        assert b" 408 " in connection.recv(1000)
+
+
+# too fast, and too slow
+
+
+class Told:
+    """Stands for a model: its sessions wait until they may go on, and say so much."""
+
+    name, created, batching = "told", 0, None
+
+    def __init__(self, events: list[Event], may: threading.Event) -> None:
+        self.events, self.may = events, may
+
+    def session(self, *_: Any) -> FakeSession:
+        told = self
+
+        class Session(FakeSession):
+            def push(self, samples: Any, sample_rate: int) -> list[Event]:
+                assert told.may.wait(30) or not len(samples)
+                return told.events if len(samples) else []
+
+        return Session("")
+
+
+@pytest.fixture
+def may() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_stream_that_is_too_fast_is_slowed_down(may: threading.Event) -> None:
+    async def pour(server: Running) -> int:
+        sent = 0
+        async with websockets.connect(server.ws("/v1/stream")) as connection:
+            await connection.send('{"type": "start"}')
+            may.clear()
+            try:
+                while sent < 100 << 20:
+                    async with asyncio.timeout(1.0):
+                        await connection.send(bytes(1 << 19))
+                    sent += 1 << 19
+            except TimeoutError:
+                may.set()
+            connection.transport.abort()
+        return sent
+
+    may.set()
+    with run(Told([], may), Limits()) as server:  # type: ignore[arg-type]
+        assert asyncio.run(pour(server)) < 64 << 20  # what sockets hold, and no more
+        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+
+
+def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
+    may.set()
+    loud: list[Event] = [Partial(0, "word " * 50_000, (), 0.0, 0.0)] * 8
+
+    async def ignore(server: Running) -> None:
+        async with websockets.connect(server.ws("/v1/stream"), max_queue=1) as connection:
+            await connection.send('{"type": "start"}')
+            for _ in range(20):
+                await connection.send(bytes(320))
+            await eventually(lambda: ended(server, "slow") == 1)
+            connection.transport.abort()
+
+    with run(Told(loud, may), Limits(idle_seconds=0.5)) as server:  # type: ignore[arg-type]
+        asyncio.run(ignore(server))
+        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+
+
+def test_a_fault_of_ours_is_told_as_such(may: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+    with run(Told([None], may), Limits()) as server:  # type: ignore[arg-type, list-item]
+        may.set()
+        messages = asyncio.run(stream(server.ws("/v1/stream"), np.zeros(160, "<i2")))
+    assert (messages[-1]["type"], messages[-1]["code"]) == ("error", "internal")
+    assert "a stream failed" in caplog.text

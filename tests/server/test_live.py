@@ -1,0 +1,181 @@
+"""A real server on a free port, and clients as people write them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import websockets
+
+from headsync.events import Final
+from headsync.server.service import Service
+from serving import Running, finals, stream
+
+Recordings = list[tuple[Path, np.ndarray, int]]
+
+
+def expected(service: Service, samples: np.ndarray, rate: int) -> list[str]:
+    session = service.session({}, ())
+    events = session.push(samples, rate) + session.finish()
+    return [event.text for event in events if isinstance(event, Final)]
+
+
+def get(address: str) -> tuple[int, str]:
+    with urllib.request.urlopen(address) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_streams_side_by_side_are_what_transcribing_gives(running: Running, recordings: Recordings) -> None:
+    async def all_of_them() -> list[list[dict[str, Any]]]:
+        pieces = (3200, 999, 40_000)
+        streams = [
+            stream(running.ws("/v1/stream"), samples, rate, piece)
+            for (_, samples, rate), piece in zip(recordings, pieces, strict=False)
+        ]
+        return await asyncio.gather(*streams)
+
+    for (_, samples, rate), messages in zip(recordings, asyncio.run(all_of_them()), strict=False):
+        assert messages[0]["type"] == "ready"
+        assert messages[-1]["type"] == "done"
+        assert messages[-1]["audio_seconds"] == pytest.approx(len(samples) / rate, abs=1e-3)
+        assert finals(messages) == expected(running.house.service, samples, rate)
+        assert finals(messages)
+
+
+def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Recordings) -> None:
+    _, samples, rate = recordings[0]
+    floats = (samples / 32768).astype("<f4")
+    wishes: dict[str, Any] = {"format": "float32", "settings": {"beam": 3, "nbest": 2}, "hotwords": ["nine"]}
+    messages = asyncio.run(stream(running.ws("/v1/stream"), floats, rate, **wishes))
+    (final,) = [message for message in messages if message["type"] == "final"]
+    session = running.house.session(wishes["settings"], [("nine", 2.0)])
+    (same,) = [event for event in session.push(samples, rate) + session.finish() if isinstance(event, Final)]
+    assert (final["text"], tuple(final["halts"])) == (same.text, same.halts)
+    assert len(final["alternatives"]) == 1
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"settings": {"beam": 21}}, "20 at most"),
+    ({"settings": {"evidence": 0.1}}, "cannot be chosen"),
+    ({"settings": {"beam": "wide"}}, "whole number"),
+    ({"hotwords": ["elephant"]}, "elephant"),
+    ({"sample_rate": 100}, "sample rate"),
+])  # fmt: skip
+def test_wishes_that_cannot_be(running: Running, fields: dict[str, Any], said: str) -> None:
+    (error,) = asyncio.run(stream(running.ws("/v1/stream"), np.zeros(0, "<i2"), **{"rate": 16_000, **_renamed(fields)}))
+    assert error["type"] == "error"
+    assert said in error["message"]
+
+
+def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"rate" if name == "sample_rate" else name: value for name, value in fields.items()}
+
+
+@pytest.mark.parametrize("path", ["/", "/vosk"])
+def test_a_client_written_for_vosk_server(running: Running, recordings: Recordings, path: str) -> None:
+    _, samples, rate = recordings[0]
+
+    async def client() -> list[dict[str, Any]]:
+        async with websockets.connect(running.ws(path)) as connection:
+            await connection.send(f'{{ "config" : {{ "sample_rate" : {rate} }} }}')
+            answers = []
+            for piece in np.array_split(samples, len(samples) // 1600):
+                await connection.send(piece.tobytes())
+                answers.append(json.loads(await connection.recv()))
+            await connection.send('{"eof" : 1}')
+            answers.append(json.loads(await connection.recv()))
+            await asyncio.wait_for(connection.wait_closed(), 5)
+            return answers
+
+    answers = asyncio.run(client())
+    results = [answer for answer in answers if "text" in answer]
+    assert all(answer.keys() == {"partial"} for answer in answers if answer not in results)
+    assert [answer["text"] for answer in results if answer["text"]] == expected(running.house.service, samples, rate)
+    words = [word for answer in results for word in answer.get("result", [])]
+    assert [word["word"] for word in words] == " ".join(answer["text"] for answer in results).split()
+    assert all(word["start"] < word["end"] <= len(samples) / rate + 1 for word in words)
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{running.http}/v1", api_key="any", max_retries=0)
+
+
+def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
+    path, samples, rate = recordings[0]
+    text = " ".join(expected(running.house.service, samples, rate))
+    create, given = client.audio.transcriptions.create, {"model": "digits-en", "file": path}
+    assert create(**given).text == text
+    assert create(**given, response_format="text").strip() == text
+    assert " --> " in create(**given, response_format="srt")
+    assert create(**given, response_format="vtt").startswith("WEBVTT")
+    long = create(**given, response_format="verbose_json", timestamp_granularities=["word", "segment"])
+    assert long.duration == pytest.approx(len(samples) / rate, abs=0.01)
+    assert [word.word for word in long.words] == text.split()
+    assert [segment.text for segment in long.segments] == expected(running.house.service, samples, rate)
+
+
+def test_the_openai_client_streams(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
+    path, samples, rate = recordings[1]
+    events = list(client.audio.transcriptions.create(model="digits-en", file=path, stream=True))
+    assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
+    assert len(events) > 2
+    assert events[-1].type == "transcript.text.done"
+    assert events[-1].text == " ".join(expected(running.house.service, samples, rate))
+    assert "".join(event.delta for event in events[:-1]) == events[-1].text
+
+
+def test_the_openai_client_meets_trouble(client: openai.OpenAI, recordings: Recordings) -> None:
+    path = recordings[0][0]
+    assert [model.id for model in client.models.list()] == ["digits-en"]
+    assert client.models.retrieve("digits-en").owned_by == "headsync"
+    with pytest.raises(openai.NotFoundError, match="digits-en"):
+        client.audio.transcriptions.create(model="whisper-1", file=path)
+    with pytest.raises(openai.BadRequestError, match=r"notes\.txt: this cannot be read as sound"):
+        client.audio.transcriptions.create(model="digits-en", file=("notes.txt", b"not sound at all"))
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        client.audio.transcriptions.create(model="digits-en", file=path, response_format="xml")  # type: ignore[call-overload]
+
+
+def test_health_and_figures(running: Running, recordings: Recordings) -> None:
+    assert get(f"{running.http}/healthz") == (200, '{"status":"ok"}')
+    assert get(f"{running.http}/readyz") == (200, '{"status":"ready"}')
+    before = _figure(running, 'headsync_ended_streams_total{how="done",protocol="stream"}')
+    _, samples, rate = recordings[0]
+    asyncio.run(stream(running.ws("/v1/stream"), samples[:16_000], rate))
+    assert _figure(running, 'headsync_ended_streams_total{how="done",protocol="stream"}') == before + 1
+    assert _figure(running, 'headsync_streams{protocol="stream"}') == 0
+    assert _figure(running, "headsync_batch_calls_count") > 0
+    assert _figure(running, "headsync_audio_seconds_total") >= 1
+    for name in ("waiting_calls", "real_time_factor_count", "added_delay_seconds_count", "word_delay_seconds_count"):
+        assert _figure(running, f"headsync_{name}") >= 0
+
+
+def _figure(running: Running, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", get(f"{running.http}/metrics")[1], re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_the_page_is_at_the_root_if_there_is_one(service: Service, tmp_path: Path) -> None:
+    from headsync.server.app import build_app
+    from headsync.server.house import House
+    from headsync.server.limits import Limits
+
+    (tmp_path / "index.html").write_text("<p>Speak.", encoding="utf-8")
+    app = build_app(House(service, Limits(), "secret"), tmp_path)
+
+    async def fetch() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            page = await client.get("/")
+            assert page.text == "<p>Speak."
+            return [(await client.get(path)).status_code for path in ("/healthz", "/v1/models", "/nothing")]
+
+    assert asyncio.run(fetch()) == [200, 401, 404]

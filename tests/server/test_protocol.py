@@ -1,0 +1,189 @@
+"""The protocol of `/v1/stream`, without a server: a recogniser that knows what will be said, and messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes import FakeRecognizer, FakeSession
+from headsync.errors import AudioError, ConfigError
+from headsync.events import Event
+from headsync.server.limits import Limits
+from headsync.server.protocol import Reply, Stream
+from headsync.server.trouble import CLOSE_CODES, StreamError
+
+RATE = 16_000
+TEXT = "one two three four"
+LIMITS = Limits(stream_seconds=5.0)
+
+
+def open_fake(settings: Any, hotwords: Any) -> FakeSession:
+    return FakeRecognizer(TEXT).session()
+
+
+def begun(**fields: Any) -> Stream:
+    stream = Stream("fake", open_fake, LIMITS)
+    ready = stream.receive(json.dumps({"type": "start", **fields}))
+    assert [message["type"] for message in ready.messages] == ["ready"]
+    return stream
+
+
+def sound(seconds: float, dtype: str = "<i2") -> bytes:
+    return np.zeros(round(seconds * RATE), dtype).tobytes()
+
+
+def only_error(reply: Reply) -> str:
+    (message,) = reply.messages
+    assert message["type"] == "error"
+    assert message["message"]
+    assert "\n" not in message["message"]
+    assert reply.close == CLOSE_CODES[message["code"]]
+    return str(message["code"])
+
+
+def test_a_whole_stream() -> None:
+    stream = begun(version=1, sample_rate=RATE, format="pcm16", model=None, attention=False)
+    partials = stream.receive(sound(1.0))
+    assert [message["text"] for message in partials.messages] == ["one", "one two"]
+    assert partials.close is None
+    assert [event.to_dict() for event in partials.events] == list(partials.messages)
+    last = stream.receive('{"type": "finish"}')
+    final, done = last.messages
+    assert (final["type"], final["text"]) == ("final", "one two three")
+    assert (done["type"], done["audio_seconds"]) == ("done", 1.0)
+    assert done["computing_seconds"] >= 0
+    assert last.close == 1000
+
+
+def test_ready_tells_version_model_and_limits() -> None:
+    (ready,) = Stream("fake", open_fake, LIMITS).receive('{"type": "start"}').messages
+    assert (ready["version"], ready["model"]) == (1, "fake")
+    assert ready["limits"]["stream_seconds"] == 5.0
+    assert ready["limits"]["message_bytes"] == LIMITS.message_bytes
+
+
+@given(st.data())
+def test_any_cutting_gives_the_same_messages(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(["pcm16", "float32"]))
+    audio = (
+        np.random.default_rng(1).integers(0, 99, round(1.3 * RATE)).astype({"pcm16": "<i2", "float32": "<f4"}[dtype])
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, audio.nbytes), max_size=12)))
+    pieces = [audio.tobytes()[a:b] for a, b in zip([0, *cuts], [*cuts, audio.nbytes], strict=True)]
+
+    def heard(pieces: list[bytes]) -> list[dict[str, Any]]:
+        seen: list[np.ndarray] = []
+        stream = Stream("fake", lambda *_: Remembering(seen), LIMITS)
+        stream.receive(json.dumps({"type": "start", "format": dtype}))
+        messages = [message for piece in pieces for message in stream.receive(piece).messages]
+        *last, done = stream.receive('{"type": "finish"}').messages
+        assert np.array_equal(np.concatenate(seen), audio)
+        return [*messages, *last, {**done, "computing_seconds": 0}]
+
+    assert heard(pieces) == heard([audio.tobytes()])
+
+
+class Remembering(FakeSession):
+    """Keeps the samples that it is given."""
+
+    def __init__(self, seen: list[np.ndarray]) -> None:
+        super().__init__(TEXT)
+        self.seen = seen
+
+    def push(self, samples: Any, sample_rate: int) -> list[Event]:
+        self.seen.append(samples)
+        return super().push(samples, sample_rate)
+
+
+def test_half_a_sample_at_the_end_is_dropped() -> None:
+    stream = begun()
+    stream.receive(sound(0.5) + b"\x01")
+    assert stream.receive('{"type": "finish"}').messages[-1]["audio_seconds"] == 0.5
+
+
+@pytest.mark.parametrize(("message", "code"), [
+    ("garbage", "message"),
+    ("[1, 2]", "message"),
+    ("[" * 100_000, "message"),
+    ('{"type": 1}', "message"),
+    ("{}", "message"),
+    ('{"type": "stop"}', "message"),
+    ('{"type": "finish"}', "message"),
+    (b"\x00\x00", "message"),
+    ('{"type": "start", "version": 2}', "version"),
+    ('{"type": "start", "sample_rate": "fast"}', "setting"),
+    ('{"type": "start", "sample_rat": 8000}', "setting"),
+    ('{"type": "start", "format": "mp3"}', "setting"),
+    ('{"type": "start", "settings": 3}', "setting"),
+    ('{"type": "start", "settings": {"beam": 99}}', "setting"),
+    ('{"type": "start", "hotwords": "one"}', "setting"),
+    ('{"type": "start", "hotwords": [1]}', "setting"),
+    ('{"type": "start", "hotwords": [{"phrase": "one", "boost": "much"}]}', "setting"),
+    ('{"type": "start", "model": "another"}', "model"),
+    ('{"type": "start", "sample_rate": 7}', "audio"),
+])  # fmt: skip
+def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None:
+    def picky(settings: Any, hotwords: Any) -> FakeSession:
+        if settings:
+            raise ConfigError("beam = 99 is too much")
+        return Choosy(TEXT)
+
+    assert only_error(Stream("fake", picky, LIMITS).receive(message)) == code
+
+
+class Choosy(FakeSession):
+    """As a real session, refuses rates that cannot be."""
+
+    def push(self, samples: Any, sample_rate: int) -> list[Event]:
+        if sample_rate < 4000:
+            raise AudioError("a sample rate of 7 is not within 4000 to 192000")
+        return super().push(samples, sample_rate)
+
+
+def test_a_second_start_is_refused() -> None:
+    assert only_error(begun().receive('{"type": "start"}')) == "message"
+
+
+def test_settings_and_hotwords_are_handed_on() -> None:
+    asked: list[Any] = []
+
+    def remember(*wishes: Any) -> FakeSession:
+        asked.extend(wishes)
+        return open_fake(*wishes)
+
+    hotwords = ["nine", {"phrase": "two one", "boost": 3}, {"phrase": "six"}]
+    start = {"type": "start", "settings": {"beam": 4}, "hotwords": hotwords}
+    Stream("fake", remember, LIMITS).receive(json.dumps(start))
+    assert asked == [{"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)]]
+
+
+def test_a_stream_beyond_the_limit_gets_its_text_and_the_reason() -> None:
+    stream = begun()
+    assert stream.receive(sound(5.0)).close is None
+    reply = stream.receive(sound(0.1))
+    assert [message["type"] for message in reply.messages] == ["final", "error"]
+    assert reply.messages[0]["text"] == TEXT
+    assert (reply.messages[1]["code"], reply.close) == ("too-long", 1008)
+    assert [type(event).__name__ for event in reply.events] == ["Final"]
+
+
+def test_an_idle_stream_gets_its_text_and_the_reason() -> None:
+    stream = begun()
+    stream.receive(sound(1.0))
+    reply = stream.end(StreamError("idle", "Nothing came."))
+    assert [message["type"] for message in reply.messages] == ["final", "error"]
+
+
+def test_an_idle_connection_that_never_started_gets_the_reason() -> None:
+    assert only_error(Stream("fake", open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
+
+
+def test_a_broken_stream_is_not_asked_again() -> None:
+    stream = begun()
+    stream.receive(sound(1.0))
+    assert only_error(stream.end(StreamError("internal", "Broken."))) == "internal"

@@ -1,0 +1,137 @@
+"""The command itself, in a process of its own: it tells its address, and leaves in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import websockets
+from typer.testing import CliRunner
+
+from headsync.cli.app import app
+from headsync.server.service import Service
+from serving import finals, stream
+
+Recordings = list[tuple[Path, np.ndarray, int]]
+
+
+@contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`headsync serve` on a free port, and the address that it tells."""
+    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"http://(127\.0\.0\.1:\d+)", line)
+            assert found, line
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def expected(service: Service, samples: np.ndarray, rate: int) -> str:
+    session = service.session({}, ())
+    events = session.push(samples, rate) + session.finish()
+    return " ".join(event.text for event in events if type(event).__name__ == "Final")
+
+
+async def leave_in_the_middle(process: subprocess.Popen[str], place: str, samples: np.ndarray, rate: int) -> str:
+    """A stream during which the server is told to leave: it takes no other, but this one gets its text."""
+    async with websockets.connect(f"ws://{place}/v1/stream") as connection:
+        await connection.send(json.dumps({"type": "start", "sample_rate": rate}))
+        await connection.recv()
+        first, second = np.array_split(samples, 2)
+        await connection.send(first.tobytes())
+        process.send_signal(signal.SIGTERM)
+        async with httpx.AsyncClient(base_url=f"http://{place}") as client, asyncio.timeout(10):
+            while (answer := await client.get("/readyz")).status_code == 200:
+                await asyncio.sleep(0.01)
+            assert answer.json() == {"status": "leaving"}
+            assert (await client.get("/healthz")).status_code == 200
+        (refused,) = await stream(f"ws://{place}/v1/stream", samples, rate)
+        assert refused["code"] == "leaving"
+        await connection.send(second.tobytes())
+        await connection.send('{"type": "finish"}')
+        messages = [json.loads(message) async for message in connection]
+        assert messages[-1]["type"] == "done"
+        return " ".join(finals(messages))
+
+
+def test_told_to_leave_it_finishes_its_streams(service: Service, recordings: Recordings) -> None:
+    _, samples, rate = recordings[0]
+    with command() as (process, place):
+        text = asyncio.run(leave_in_the_middle(process, place, samples, rate))
+        assert text == expected(service, samples, rate)
+        assert process.wait(60) == 0
+
+
+def test_with_no_stream_it_leaves_at_once_and_patience_ends(recordings: Recordings) -> None:
+    async def stay(process: subprocess.Popen[str], place: str) -> int | None:
+        async with websockets.connect(f"ws://{place}/v1/stream") as connection:
+            await connection.send('{"type": "start"}')
+            await connection.recv()
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(websockets.ConnectionClosed):
+                await asyncio.wait_for(connection.recv(), 10)
+            return connection.close_code
+
+    with command("--drain-seconds", "0.2") as (process, place):
+        assert asyncio.run(stay(process, place)) == 1012
+        assert process.wait(60) == 0
+
+
+def test_several_processes(service: Service, recordings: Recordings) -> None:
+    _, samples, rate = recordings[0]
+    with command("--workers", "2", "--token", "secret") as (process, place):
+        address = f"ws://{place}/v1/stream?token=secret"
+        assert " ".join(finals(asyncio.run(stream(address, samples, rate)))) == expected(service, samples, rate)
+        figures = httpx.get(f"http://{place}/metrics?token=secret").text
+        assert 'headsync_ended_streams_total{how="done",protocol="stream"} 1.0' in figures
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_what_cannot_be_served_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = CliRunner().invoke(app, ["serve", "--port", str(taken.getsockname()[1])])
+    assert result.exit_code == 1
+    assert "cannot be served (Address already in use" in " ".join(result.output.split())
+    assert CliRunner().invoke(app, ["serve", "--port", "0", "--model", "nonesuch"]).exit_code == 1
+
+
+def test_a_model_that_cannot_be_loaded_stops_all_processes(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--workers", "2", "--model", str(tmp_path)]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "is missing, so this is not a whole model folder" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_open_door_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headsync.server import run
+
+    served = []
+    monkeypatch.setattr(run, "serve", lambda serving, _: served.append(serving))
+    monkeypatch.setenv("HEADSYNC_TOKEN", "")
+    open_to_all = CliRunner().invoke(app, ["serve", "--host", "0.0.0.0"])
+    assert "keeps others out" in " ".join(open_to_all.output.split())
+    monkeypatch.setenv("HEADSYNC_TOKEN", "secret")
+    assert not CliRunner().invoke(app, ["serve", "--host", "0.0.0.0", "--streams", "3"]).output
+    assert [serving.token for serving in served] == [None, "secret"]
+    assert served[1].limits.streams == 3

@@ -1,0 +1,39 @@
+"""The options that commands share: endpoint rules and hotwords, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headsync.cli.options import HOTWORD_BOOST, endpoint_settings, read_hotwords
+from headsync.errors import ConfigError, DataError
+
+
+def test_endpoint_rules_become_settings() -> None:
+    assert endpoint_settings(None) == {}
+    assert endpoint_settings("pause=0.8") == {"trailing_seconds": 0.8}
+    rules = endpoint_settings("pause=0.8, length=15,silence=5")
+    assert rules == {"trailing_seconds": 0.8, "longest_seconds": 15.0, "silence_seconds": 5.0}
+
+
+@pytest.mark.parametrize("rules", ["pauses=1", "pause", "pause=soon", "0.8", "pause=1,,silence=2"])
+def test_a_wrong_rule_is_told(rules: str) -> None:
+    with pytest.raises(ConfigError, match="is not a rule; write one or more of pause=SECONDS"):
+        endpoint_settings(rules)
+
+
+def test_hotwords_stand_on_lines_with_or_without_a_boost(tmp_path: Path) -> None:
+    file = tmp_path / "hotwords.txt"
+    file.write_text("nine one one\n\n  double seven :4.5\nseven:up :-1\n")
+    assert read_hotwords(file) == [("nine one one", HOTWORD_BOOST), ("double seven", 4.5), ("seven:up", -1.0)]
+    assert read_hotwords(None) == []
+
+
+def test_wrong_hotwords_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "hotwords.txt"
+    with pytest.raises(DataError, match=r"hotwords.txt: the hotwords cannot be read"):
+        read_hotwords(file)
+    file.write_text("nine\neight :much\n")
+    with pytest.raises(DataError, match=r"hotwords.txt, line 2: 'much' is not a boost"):
+        read_hotwords(file)
