@@ -72,7 +72,9 @@ def main() -> None:
     session, texts = recognizer.session(), list[str]()
     minutes: list[float] = [0.0]  # computing seconds of each minute of audio
     memory: list[float] = []
-    for n, piece in enumerate(pieces(recordings(given.manifest), 60.0 * given.minutes, np.random.default_rng(1), played)):
+    for n, piece in enumerate(
+        pieces(recordings(given.manifest), 60.0 * given.minutes, np.random.default_rng(1), played)
+    ):
         begun = time.process_time()  # not wall time: the sounds between are made here, too, and other programs run
         texts += [event.text for event in session.push(piece, RATE) if isinstance(event, Final)]
         minutes[-1] += time.process_time() - begun

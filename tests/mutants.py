@@ -101,20 +101,20 @@ MUTATIONS = [
     Mutation(
         "what stops enters its own step again",
         "expectation",
-        "after[1:].addcmul_(p_here[:-1], here[:-1])  # what stops enters the next step",
-        "after[1:].addcmul_(p_here[1:], here[1:])",
+        "enter.addcmul_(*stops)  # what stops enters the next step",
+        "enter.addcmul_(p_here[1:], here[1:])",
     ),
     Mutation(
         "the derivative of the boundaries goes the wrong way",
         "expectation",
-        "g_here[:-1] += g_q[1:]",
+        "g_stops += g_next",
         "g_here[1:] += g_q[:-1]",
     ),
     Mutation(
         "a chunk is one frame too long",
         "expectation",
-        "return [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]",
-        "return [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width + 1, frames))]",
+        "pairs = [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]",
+        "pairs = [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width + 1, frames))]",
     ),
     Mutation(
         "exponentials without their largest",
@@ -125,8 +125,8 @@ MUTATIONS = [
     Mutation(
         "the derivative of the chunks forgets the sum",
         "expectation",
-        "g_u = beta * g_beta - _spread(alpha * g_alpha, u, total, ctx.width)",
-        "g_u = beta * g_beta - _spread(g_alpha, u, total, ctx.width)",
+        "g_u = beta * g_beta - _spread(alpha * g_alpha, shares)",
+        "g_u = beta * g_beta - _spread(g_alpha, shares)",
     ),
     Mutation(
         "one half does not stop",
@@ -225,8 +225,9 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "headsync"
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "models", "demo"))
-        if not passes(Path(folder), ROOT / "tests" / "attention"):
-            say("the tests fail without any mutation: put that right first")
+        sound = run(Path(folder), ROOT / "tests" / "attention")
+        if sound.returncode:
+            say(f"{sound.stdout}\nthe tests fail without any mutation: put that right first")
             return 1
         for mutation in chosen:
             if mutation not in missing and survives(mutation, copy):
@@ -251,7 +252,7 @@ def survives(mutation: Mutation, copy: Path) -> bool:
     assert text is not None
     sound = path.read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")
-    survived = passes(copy.parent, *tests_of(mutation.file))
+    survived = run(copy.parent, *tests_of(mutation.file)).returncode == 0
     path.write_text(sound, encoding="utf-8")
     say(f"{'SURVIVED' if survived else 'caught  '}  {mutation.file}.py: {mutation.name}")
     return survived
@@ -263,12 +264,12 @@ def tests_of(file: str) -> list[Path]:
     return [ROOT / "tests" / "attention" / f"test_{own}.py", ROOT / "tests" / "contracts"]
 
 
-def passes(source: Path, *tests: Path) -> bool:
-    """Whether the tests pass with the package of another folder. That each entry has a policy is not its matter."""
+def run(source: Path, *tests: Path) -> subprocess.CompletedProcess[str]:
+    """The tests with the package of another folder. That each entry has a policy is not its matter."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "not policy"]
     command += ["-o", f"pythonpath={source} {ROOT / 'tests'}", *map(str, tests)]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def say(line: str) -> None:

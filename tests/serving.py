@@ -43,12 +43,12 @@ def run(service: Service, limits: Limits, token: str | None = None) -> Iterator[
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         try:
             yield Running(house, server, listener.getsockname()[1])
         finally:
             server.should_exit = True
-            thread.join(15)
+            thread.join(60)
             assert not thread.is_alive()
 
 

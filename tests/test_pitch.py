@@ -268,6 +268,7 @@ def test_a_state_does_not_grow() -> None:
         _, state = SHORT.step(samples, state)
         sizes.append(len(pickle.dumps(state)))
     assert max(sizes[1:]) - min(sizes[1:]) < 4_000
+    assert np.abs(state.search.costs_S).max() < 3  # nor do its numbers
 
 
 def test_after_the_end_another_stream_may_begin() -> None:

@@ -213,7 +213,9 @@ def test_an_endpoint_says_why_the_utterance_ended() -> None:
 def test_long_silence_is_told_once_for_every_time_nobody_speaks(size: int) -> None:
     config = DecodingConfig(lookahead_frames=4, trailing_seconds=0.4, silence_seconds=4.0)  # 100 frames
     script = SILENCE * 350 + [1] + SILENCE * 60 + [2] + SILENCE * 250
-    told = [(event.utterance, event.reason) for event in listen_all(script, size, config) if isinstance(event, Endpoint)]
+    told = [
+        (event.utterance, event.reason) for event in listen_all(script, size, config) if isinstance(event, Endpoint)
+    ]
     assert told == [(0, "silence"), (0, "pause"), (1, "pause"), (2, "silence")]
     first = next(event for event in listen_all(script, 1, config))
     assert first.time_seconds == pytest.approx(4.0)

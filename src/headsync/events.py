@@ -51,8 +51,9 @@ class Alternative:
 class Partial:
     """The utterance so far.
 
-    `committed_words` of its words stay, whatever follows. `time_seconds` is how much audio had to arrive for this event, `delay_seconds` is that minus the end of the last
-    word (0 if there is no word, and never below 0): the delay of the method, without the time spent computing.
+    `committed_words` of its words stay, whatever follows. `time_seconds` is how much audio had to arrive for this
+    event, `delay_seconds` is that minus the end of the last word (0 if there is no word, and never below 0): the delay
+    of the method, without the time spent computing.
     """
 
     utterance: int

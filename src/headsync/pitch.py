@@ -68,6 +68,7 @@ _FIRST_LAG = math.ceil(_SLOW_RATE / HIGHEST_HERTZ - 2.5)
 _LAST_LAG = math.floor(_SLOW_RATE / LOWEST_HERTZ + 2.5)
 _NUM_LAGS = _LAST_LAG - _FIRST_LAG + 1
 _FULL = _WINDOW + _LAST_LAG  # samples of 4 kHz that a frame looks at
+_ONES = np.ones(_WINDOW)
 _NUM_TAPS = 10
 _FIRST_TAPS_S = np.clip(np.ceil(_LAGS_S * _SLOW_RATE - 5), _FIRST_LAG, _LAST_LAG - _NUM_TAPS + 1).astype(np.intp)
 _TAPS_TS = _FIRST_TAPS_S - _FIRST_LAG + np.arange(_NUM_TAPS)[:, None]  # index among the whole lags
@@ -244,24 +245,26 @@ def _frame_count(slow: Slow, frames: int, final: bool) -> int:
 
 def _correlate(slow: Slow, first: int, count: int) -> tuple[Doubles, Doubles]:
     """Normalised cross-correlations (F, L) at whole lags: with ballast for the path, without it for voicing."""
-    end = slow.begin + len(slow.sound)
+    begins = (first + np.arange(count)) * _HOP - slow.begin
     sound = np.concatenate([slow.sound, np.zeros(_FULL)])  # the last frames look beyond the end
+    around = sliding_window_view(sound, _FULL)[begins]
+    around = around - (np.ascontiguousarray(around[:, :_WINDOW]).sum(axis=1) / _WINDOW)[:, None]
+    squares = around * around
     products, energies = np.zeros((2, count, _NUM_LAGS))
-    ballast = np.zeros((count, 1))
-    ones = np.ones(_WINDOW)
-    for index in range(count):
-        begin = (first + index) * _HOP - slow.begin
-        around = sound[begin : begin + _FULL]
-        around = around - around[:_WINDOW].sum() / _WINDOW
-        window, lagged = around[:_WINDOW], around[_FIRST_LAG:]
-        products[index] = np.correlate(lagged, window, "valid")
-        energies[index] = np.correlate(lagged * lagged, ones, "valid") * (window * window).sum()
-        last = min(begin + _FULL, end - slow.begin)
-        mean = slow.totals[last - 1] / (slow.begin + last)
-        variance = slow.squares[last - 1] / (slow.begin + last) - mean * mean
-        ballast[index] = _BALLAST * np.square(variance * _WINDOW)
-    energies = np.maximum(energies, 0.0) + np.square(_WINDOW * _HALF_A_STEP**2)
-    return products / np.sqrt(energies + ballast), products / np.sqrt(energies)
+    for index in range(count):  # frame by frame, because sums over many frames at once may run in another order
+        products[index] = np.correlate(around[index, _FIRST_LAG:], around[index, :_WINDOW], "valid")
+        energies[index] = np.correlate(squares[index, _FIRST_LAG:], _ONES, "valid")
+    energies *= np.ascontiguousarray(squares[:, :_WINDOW]).sum(axis=1)[:, None]
+    energies += np.square(_WINDOW * _HALF_A_STEP**2)
+    return products / np.sqrt(energies + _ballast(slow, begins)[:, None]), products / np.sqrt(energies)
+
+
+def _ballast(slow: Slow, begins: States) -> Doubles:
+    """By the variance of all that has been heard up to the end of each frame."""
+    last = np.minimum(begins + _FULL, len(slow.sound))
+    mean = slow.totals[last - 1] / (slow.begin + last)
+    variance = slow.squares[last - 1] / (slow.begin + last) - mean * mean
+    return np.asarray(_BALLAST * np.square(variance * _WINDOW))
 
 
 def _interpolate(correlations_FL: Doubles) -> Doubles:

@@ -6,8 +6,8 @@ sound does not depend on how long the stream has run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from os.path import commonprefix
 
 import numpy as np
 
@@ -136,8 +136,7 @@ class Utterance:
 
         Of tokens that spell words, the last word may still grow until the next one begins.
         """
-        shared = commonprefix([h.tokens for h in (*self.beam.live, *self.beam.ended)])
-        spans = self.vocabulary.words(shared)
+        spans = self.vocabulary.words(_shared([h.tokens for h in (*self.beam.live, *self.beam.ended)]))
         return max(0, len(spans) if self.vocabulary.kind == "words" else len(spans) - 1)
 
     def _final(self, beam: Beam, time_seconds: float) -> Final:
@@ -149,7 +148,8 @@ class Utterance:
         cost = cost_ratio(best.consumed, **sizes)
         halts = tuple(self.first_frame + t for t in best.halts)
         text, delay = self._text(best), _delay(words, time_seconds)
-        others = tuple(Alternative(self._text(h), best.score - h.score) for h in beam.nbest(self.search.config.nbest)[1:])
+        further = beam.nbest(self.search.config.nbest)[1:]
+        others = tuple(Alternative(self._text(h), best.score - h.score) for h in further)
         return Final(self.number, text, words, delay, time_seconds, halts, cost, others)
 
     def _text(self, hypothesis: Hypothesis) -> str:
@@ -162,6 +162,13 @@ class Utterance:
 def _cut(memory: Memory, first: int, end: int) -> Memory:
     """Some frames of a memory, copied, so that the rest can be forgotten."""
     return Memory(*(part[:, :, :, first:end].copy() for part in memory))
+
+
+def _shared(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """What all of them begin with."""
+    first, last = min(texts), max(texts)  # in alphabetical order all others lie between
+    differs = [n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other]
+    return first[: differs[0]] if differs else first
 
 
 def _delay(words: tuple[Word, ...], time_seconds: float) -> float:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from typer.testing import CliRunner
 
+from headsync.cli.app import app
 from headsync.data.manifest import read_manifest
 from headsync.data.table import prepare
 from headsync.errors import DataError
@@ -70,3 +72,16 @@ def test_a_table_that_cannot_be_read_is_told(folder: Path) -> None:
     (folder / "t.csv").write_text("\n\n")
     with pytest.raises(DataError, match="no rows"):
         prepare(folder / "t.csv", folder / "out")
+
+
+def test_the_command_says_what_there_is_and_what_was_left_out(folder: Path) -> None:
+    (folder / "clips" / "b.wav").write_bytes(b"")
+    (folder / "t.csv").write_text("clips/a.wav,hello\nclips/b.wav,x\n")
+    words = ["prepare", "table", str(folder / "t.csv"), str(folder / "out"), "--workers", "2"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    assert "t: 1 utterances" in result.output
+    assert "empty file: 1" in result.output
+    assert "report.json there names what was left out: 1" in result.output
+    (folder / "clips" / "a.wav").unlink()
+    assert CliRunner().invoke(app, words).exit_code == 1

@@ -13,6 +13,7 @@ from headsync.attention import MECHANISMS
 from headsync.attention.base import NO_LIMIT, Window
 from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
+from headsync.errors import ConfigError
 from headsync.nn.blocks import positions
 from headsync.nn.decoder import Decoder, DecoderState, Memory, Stepped
 from headsync.streaming import take_rows
@@ -234,6 +235,11 @@ def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int
     assert steps[-1].state.keys_BNHLD.shape[1] == LAYERS
     names = [name for name, parameter in decoder.named_parameters() if "norm_cross" in name]
     assert names == [f"stack.{n}.norm_cross.{part}" for n in attending for part in ("weight", "bias")]
+
+
+def test_some_layer_has_to_attend() -> None:
+    with pytest.raises(ConfigError, match="layers = 2 must be at least 3"):
+        DecoderConfig(layers=2, layers_without_attention=2)
 
 
 def test_a_step_leaves_its_state_as_it_was() -> None:

@@ -17,6 +17,7 @@ from headsync.blocks import Block
 from headsync.config import DecodingConfig
 from headsync.events import Final, Partial
 from headsync.search import ctc_prefix
+from headsync.search.beam import Search
 from headsync.search.blockwise import BlockwiseSearch, blank_alone, up_to
 from headsync.search.evidence import Evidence
 from headsync.search.hypothesis import Beam, Heard, Hypothesis
@@ -206,6 +207,33 @@ def test_every_beam_descends_from_those_before_it(seed: int, spikes: tuple[int, 
             assert (*prefix[1:], *h.tokens[-1:]) == h.tokens  # what the decoder has been told
     ended = searching.advance(now, heard(log_ctc, FRAMES, spikes), final=True)
     assert all(any(h.tokens[: len(old.tokens)] == old.tokens for old in now.live) for h in ended.ended)
+
+
+@pytest.mark.parametrize("rules", ["published", "corrected"])
+def test_where_the_first_block_is_the_last_it_is_the_offline_search(rules: str) -> None:
+    for seed in range(8):
+        engine, log_ctc = TableEngine(seed, 12, end_bonus=2.0), some_ctc(seed, FRAMES, 12)
+        searching = search(engine, rules, 11, beam=2, ctc_weight=0.1, block_frames=FRAMES + 1)
+        offline = Search(engine, POLICIES["softmax"], searching.config, 11)
+        expected = offline.advance(offline.start(), heard(log_ctc, FRAMES), final=True)
+        beam = listen(searching, log_ctc, (), [])
+        assert (beam.live, beam.ended) == (expected.live, expected.ended)
+
+
+def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end() -> None:
+    """As many tokens as may be have been written before the last frames come: these still count."""
+    given = {"block_frames": 10, "lookahead_frames": 1, "most_tokens_per_frame": 0.01}
+    searching = search(TableEngine(2, 8, -50.0), "corrected", 7, beam=3, ctc_weight=0.3, **given)
+    log_ctc, spikes = some_ctc(2, FRAMES, 8), tuple(range(8))
+    now = searching.advance(searching.start(), heard(log_ctc, 10, spikes), final=False)
+    assert len(now.live[0].tokens) == 6
+    ended = searching.advance(now, heard(log_ctc, 19, spikes), final=True)
+    assert len(ended.live) == len(now.live)
+    for h in ended.live:
+        exact = float(spelt(h.tokens, log_ctc[:19]).psi_B[0])
+        assert h.ctc == pytest.approx(exact, abs=1e-9)
+        assert h.score == pytest.approx(0.7 * h.attention + 0.3 * exact, abs=1e-9)
+    assert [h.ctc for h in ended.live] != [h.ctc for h in now.live]
 
 
 # CTC

@@ -11,16 +11,22 @@ import pytest
 
 import headsync
 from headsync.audio import mix_down, read_audio
+from headsync.recognizer import Recognizer
 from headsync.server.limits import Limits
-from headsync.server.service import ModelChoice, Service
+from headsync.server.service import Service
 from serving import Running, run
 
 DEMO = Path(headsync.__file__).parent / "demo"
 
 
 @pytest.fixture(scope="session")
-def service() -> Service:
-    return Service.load(ModelChoice())
+def recognizer() -> Recognizer:
+    return Recognizer.load()
+
+
+@pytest.fixture(scope="session")
+def service(recognizer: Recognizer) -> Service:
+    return Service(recognizer, (), batching=True)
 
 
 @pytest.fixture(scope="session")

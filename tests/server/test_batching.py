@@ -16,7 +16,7 @@ from headsync.events import Final
 from headsync.recognizer import Recognizer
 from headsync.server import batching
 from headsync.server.batching import Batching
-from headsync.server.service import ModelChoice, Service
+from headsync.server.service import Service
 
 
 class Gate:
@@ -33,7 +33,7 @@ class Gate:
     def _pass(self, rows: int) -> None:
         self.rows.append(rows)
         self.entered.set()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
 
     def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
         self._pass(len(x_BWE))
@@ -52,12 +52,12 @@ def together(gate: Gate, shared: Batching, calls: Sequence[Callable[[], Any]]) -
     """The first call alone, all others while it lasts."""
     with ThreadPoolExecutor(len(calls)) as pool:
         first = pool.submit(calls[0])
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(60)
         others = [pool.submit(call) for call in calls[1:]]
         while shared.waiting < len(others):
             assert not any(other.done() for other in others)
         gate.open.set()
-        return [future.exception(10) or future.result() for future in (first, *others)]
+        return [future.exception(60) or future.result() for future in (first, *others)]
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -72,8 +72,8 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Recognizer.load().engine
+def engine(recognizer: Recognizer) -> Engine:
+    return recognizer.engine
 
 
 def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -194,20 +194,21 @@ def test_a_call_alone_is_run_by_its_own_thread(engine: Engine) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 4}])
 def test_streams_side_by_side_write_what_they_write_alone(
-    settings: dict[str, Any], recordings: list[tuple[Path, np.ndarray, int]]
+    settings: dict[str, Any], recordings: list[tuple[Path, np.ndarray, int]], recognizer: Recognizer
 ) -> None:
     sizes: list[int] = []
-    shared, alone = (Service.load(ModelChoice(batching=batching)) for batching in (True, False))
+    recordings = recordings[:4]
+    shared, alone = (Service(recognizer, (), batching) for batching in (True, False))
     assert shared.batching is not None
     assert alone.batching is None
-    shared.batching.observe = sizes.append
+    shared.batching.observe = lambda calls, waiting: sizes.append(calls)
     start = threading.Barrier(len(recordings))
 
     def heard(service: Service, place: int, wait: bool) -> list[Final]:
         session = service.session(settings, ())
         _, samples, rate = recordings[place]
         if wait:
-            start.wait(10)
+            start.wait(60)
         events = [event for piece in np.array_split(samples, 20) for event in session.push(piece, rate)]
         return [event for event in events + session.finish() if isinstance(event, Final)]
 

@@ -92,7 +92,7 @@ def test_a_client_written_for_vosk_server(running: Running, recordings: Recordin
                 answers.append(json.loads(await connection.recv()))
             await connection.send('{"eof" : 1}')
             answers.append(json.loads(await connection.recv()))
-            await asyncio.wait_for(connection.wait_closed(), 5)
+            await asyncio.wait_for(connection.wait_closed(), 60)
             return answers
 
     answers = asyncio.run(client())

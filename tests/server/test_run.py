@@ -59,7 +59,7 @@ async def leave_in_the_middle(process: subprocess.Popen[str], place: str, sample
         first, second = np.array_split(samples, 2)
         await connection.send(first.tobytes())
         process.send_signal(signal.SIGTERM)
-        async with httpx.AsyncClient(base_url=f"http://{place}") as client, asyncio.timeout(10):
+        async with httpx.AsyncClient(base_url=f"http://{place}") as client, asyncio.timeout(60):
             while (answer := await client.get("/readyz")).status_code == 200:
                 await asyncio.sleep(0.01)
             assert answer.json() == {"status": "leaving"}
@@ -88,7 +88,7 @@ def test_with_no_stream_it_leaves_at_once_and_patience_ends(recordings: Recordin
             await connection.recv()
             process.send_signal(signal.SIGTERM)
             with pytest.raises(websockets.ConnectionClosed):
-                await asyncio.wait_for(connection.recv(), 10)
+                await asyncio.wait_for(connection.recv(), 60)
             return connection.close_code
 
     with command("--drain-seconds", "0.2") as (process, place):
@@ -111,13 +111,13 @@ def test_what_cannot_be_served_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = CliRunner().invoke(app, ["serve", "--port", str(taken.getsockname()[1])])
     assert result.exit_code == 1
-    assert "cannot be served (Address already in use" in " ".join(result.output.split())
+    assert "cannot be served (Address already in use)" in " ".join(result.output.split())
     assert CliRunner().invoke(app, ["serve", "--port", "0", "--model", "nonesuch"]).exit_code == 1
 
 
 def test_a_model_that_cannot_be_loaded_stops_all_processes(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--workers", "2", "--model", str(tmp_path)]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert result.returncode == 1
     assert "is missing, so this is not a whole model folder" in result.stderr
     assert "Traceback" not in result.stderr

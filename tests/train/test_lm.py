@@ -146,7 +146,7 @@ def test_perplexity_per_word_counts_the_words_and_the_ends(run: Path) -> None:
 
 def test_a_run_killed_at_some_moment_ends_like_an_undisturbed_one(recipe: Path, tmp_path: Path) -> None:
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    settings = ["training.epochs=20", "training.checkpoint_seconds=0.05"]
+    settings = ["training.epochs=10", "training.checkpoint_seconds=0.05"]
     quietly(recipe, undisturbed, *settings)
     arguments = [sys.executable, "-m", "headsync", "train", str(recipe), f"training.folder={killed}", *settings]
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)

@@ -20,7 +20,6 @@ Shapes: B rows, H heads, L output steps, T encoder frames, S = L + T - 1 diagona
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import EllipsisType
 from typing import Any
 
@@ -29,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Places = tuple[EllipsisType, slice]  # on the axis of frames
+Share = tuple[Places, Places, Tensor]  # frames, the boundaries of the chunks, what the frames have of them
 
 NOTHING = 1e-30  # mass that is forgotten: a little less, and processors compute with it many times more slowly
 
@@ -47,11 +47,12 @@ class _Boundaries(torch.autograd.Function):
         q = torch.empty_like(p)
         q[0] = 0.0
         q[0, 0] = 1.0
-        before, after = (q.unbind(), q[:, :-1].unbind()), (q.unbind()[1:], q[:, 1:].unbind()[1:])
-        for p_all, p_up, q_all, q_up, on, up in zip(p.unbind(), p[:, :-1].unbind(), *before, *after, strict=False):
-            torch.addcmul(q_all, p_all, q_all, value=-1, out=on)  # what does not stop goes on
-            up.addcmul_(p_up, q_up)  # what stops enters the next step
-            F.threshold(on, NOTHING, 0.0, inplace=True)
+        rows, entering = q.unbind(), q[:, 1:].unbind()
+        stopping = zip(p[:, :-1].unbind(), q[:, :-1].unbind(), strict=True)
+        for here, p_here, stops, after, enter in zip(rows, p.unbind(), stopping, rows[1:], entering[1:], strict=False):
+            torch.addcmul(here, p_here, here, value=-1, out=after)  # what does not stop goes on
+            enter.addcmul_(*stops)  # what stops enters the next step
+            F.threshold(after, NOTHING, 0.0, inplace=True)
         ctx.save_for_backward(p, q)
         return _whole(p * q, p_BHLT.shape)
 
@@ -60,13 +61,12 @@ class _Boundaries(torch.autograd.Function):
         p, q = ctx.saved_tensors
         g_alpha = _diagonals(gradient_BHLT)
         g_q = torch.zeros_like(p[0])
-        g_up = g_q[1:]
-        for p_all, g_all, g_step in zip(
-            reversed(p.unbind()), reversed(g_alpha.unbind()), reversed(g_alpha[:, :-1].unbind()), strict=True
-        ):
-            g_all -= g_q
-            g_step += g_up
-            g_q.addcmul_(p_all, g_all)
+        g_next = g_q[1:]
+        diagonals = zip(p.unbind(), g_alpha.unbind(), g_alpha[:, :-1].unbind(), strict=True)
+        for p_here, g_here, g_stops in reversed(list(diagonals)):
+            g_here -= g_q
+            g_stops += g_next
+            g_q.addcmul_(p_here, g_here)
         return _whole(q * g_alpha, gradient_BHLT.shape)
 
 
@@ -76,53 +76,48 @@ def expected_chunks(alpha_BHLT: Tensor, u_BHLT: Tensor, width: int) -> Tensor:
 
 
 class _Chunks(torch.autograd.Function):
-    """The weighted sum of all chunks; s is computed again where it is needed, which costs less than to keep it."""
+    """The weighted sum of all chunks; their shares are computed again for the derivative, not kept."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor, width: int) -> Tensor:
-        total = _log_sums(u, width)
-        beta = _spread(alpha, u, total, width)
-        ctx.save_for_backward(alpha, u, total, beta)
+        beta = _spread(alpha, _shares(u, width))
+        ctx.save_for_backward(alpha, u, beta)
         ctx.width = width
         return beta
 
     @staticmethod
     def backward(ctx: Any, g_beta: Tensor) -> tuple[Tensor, Tensor, None]:
-        alpha, u, total, beta = ctx.saved_tensors
+        alpha, u, beta = ctx.saved_tensors
+        shares = _shares(u, ctx.width)
         g_alpha = torch.zeros_like(g_beta)
-        for frame, boundary, s in _shares(u, total, ctx.width):
+        for frame, boundary, s in shares:
             g_alpha[boundary].addcmul_(s, g_beta[frame])
-        g_u = beta * g_beta - _spread(alpha * g_alpha, u, total, ctx.width)
+        g_u = beta * g_beta - _spread(alpha * g_alpha, shares)
         return g_alpha, g_u, None
 
 
-def _spread(mass: Tensor, u: Tensor, total: Tensor, width: int) -> Tensor:
+def _spread(mass: Tensor, shares: list[Share]) -> Tensor:
     """What stands at a boundary, given to the frames of its chunk."""
-    spread = torch.zeros_like(u)
-    for frame, boundary, s in _shares(u, total, width):
+    spread = torch.zeros_like(mass)
+    for frame, boundary, s in shares:
         spread[frame].addcmul_(s, mass[boundary])
     return spread
 
 
-def _shares(u: Tensor, total: Tensor, width: int) -> Iterator[tuple[Places, Places, Tensor]]:
-    """All frames, the boundaries that lie 0, 1, .. after them, and the shares s of the frames in their chunks."""
-    for frame, boundary in _distances(u.shape[-1], width):
-        yield frame, boundary, (u[frame] - total[boundary]).exp_()
-
-
-def _log_sums(u: Tensor, width: int) -> Tensor:
-    """log sum_{l = k-w+1 .. k} exp(u_l) for every k, by the largest of each chunk."""
+def _shares(u: Tensor, width: int) -> list[Share]:
+    """For each distance of a frame from the boundary after it: all such pairs, and s, a softmax over each chunk."""
+    frames = u.shape[-1]
+    pairs = [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]
     largest = u.clone()
-    for frame, boundary in _distances(u.shape[-1], width):
+    for frame, boundary in pairs:
         torch.maximum(largest[boundary], u[frame], out=largest[boundary])
+    shares = [(frame, boundary, (u[frame] - largest[boundary]).exp_()) for frame, boundary in pairs]
     total = torch.zeros_like(u)
-    for frame, boundary in _distances(u.shape[-1], width):
-        total[boundary] += (u[frame] - largest[boundary]).exp_()
-    return total.log_().add_(largest)
-
-
-def _distances(frames: int, width: int) -> list[tuple[Places, Places]]:
-    return [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]
+    for _, boundary, s in shares:
+        total[boundary] += s
+    for _, boundary, s in shares:
+        s /= total[boundary]
+    return shares
 
 
 def _diagonals(x_BHLT: Tensor) -> Tensor:

@@ -35,7 +35,9 @@ def calibrate(
         report = evaluate(recognizer, read_manifest(manifest)[:limit], progress=progress)
     words = [word for outcome in report.outcomes for word in outcome.words]
     if len({word.right for word in words}) < 2:
-        raise DataError(f"{manifest}: calibrating needs words that are right and words that are wrong; name harder speech.")
+        raise DataError(
+            f"{manifest}: calibrating needs words that are right and some that are wrong; name harder speech."
+        )
     scale, offset = fit(words)
     after = [Judged(calibrated(word.confidence, scale, offset), word.right) for word in words]
     _print_tables(words, after)

@@ -9,7 +9,9 @@ import typer
 
 from headsync.errors import ConfigError, DataError
 
-ModelName: TypeAlias = Annotated[str | None, typer.Option("--model", help="Name of a shipped model, or a model folder.")]
+ModelName: TypeAlias = Annotated[
+    str | None, typer.Option("--model", help="Name of a shipped model, or a model folder.")
+]
 Beam: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")]
 CtcWeight: TypeAlias = Annotated[
     float | None, typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search; 1 is CTC alone.")

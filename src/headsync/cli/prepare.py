@@ -101,4 +101,4 @@ def _list(corpus: str, source: Path, out: Path, workers: int) -> None:
     with progress_bar("utterances") as progress:
         report = module.prepare(source, out, workers=workers, progress=progress)
     typer.echo(report.summary())
-    typer.echo(f"{out}: ready; report.json there names {len(report.problems)} problems.")
+    typer.echo(f"{out}: ready; report.json there names what was left out: {len(report.problems)}.")

@@ -9,7 +9,9 @@ import typer
 from headsync.cli import options
 from headsync.cli.complain import complain
 from headsync.errors import ConfigError
+from headsync.server.limits import Limits
 
+LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -22,12 +24,18 @@ def serve(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the model.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
-    streams: Annotated[int, typer.Option(min=1, help="Streams open at a time, in each process.")] = 100,
-    stream_seconds: Annotated[float, typer.Option(min=1.0, help="Sound in one stream or recording.")] = 14400.0,
-    request_bytes: Annotated[int, typer.Option(min=1, help="Size of a recording that is sent.")] = 104857600,
-    idle_seconds: Annotated[float, typer.Option(min=0.1, help="Silence on a connection before it is closed.")] = 30.0,
-    drain_seconds: Annotated[float, typer.Option(min=0.0, help="Time for streams to finish at the end.")] = 60.0,
-    batching: Annotated[bool, typer.Option("--batching/--no-batching", help="Streams share the network.")] = True,
+    streams: Annotated[int, typer.Option(min=1, help="Streams open at a time, in each process.")] = LIMITS.streams,
+    stream_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Sound in one stream or recording.")
+    ] = LIMITS.stream_seconds,
+    request_bytes: Annotated[int, typer.Option(min=1, help="Size of a recording that is sent.")] = LIMITS.request_bytes,
+    idle_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Silence on a connection before it is closed.")
+    ] = LIMITS.idle_seconds,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Time for streams to finish at the end.")
+    ] = LIMITS.drain_seconds,
+    alone: Annotated[bool, typer.Option("--no-batching", help="Let streams not share the network.")] = False,
     beam: options.Beam = None,
     ctc_weight: options.CtcWeight = None,
     lm: options.Lm = None,
@@ -37,12 +45,11 @@ def serve(
 ) -> None:
     """Serve a model to other programs until Ctrl-C or SIGTERM."""
     run = _import_server()
-    from headsync.server.limits import Limits
     from headsync.server.service import ModelChoice
 
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
     phrases = tuple(options.read_hotwords(hotwords))
-    choice = ModelChoice(model, lm, phrases, tuple(settings.items()), threads, batching)
+    choice = ModelChoice(model, lm, phrases, tuple(settings.items()), threads, not alone)
     limits = Limits(
         streams=streams,
         stream_seconds=stream_seconds,

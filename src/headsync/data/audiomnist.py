@@ -24,7 +24,7 @@ import soundfile
 from headsync.data.kaldi import Spoken, read_kaldi
 from headsync.data.manifest import Counts as Counts
 from headsync.data.manifest import Utterance, write_manifest
-from headsync.data.studio import DIGITS, PARTS, Plan, Studio, Takes
+from headsync.data.studio import DIGITS, OTHER_SPEECH, PARTS, Plan, Studio, Takes
 from headsync.errors import DataError
 
 RECIPE = 2  # raise it when the same seed would give other recordings
@@ -60,12 +60,14 @@ def prepare(
         made[part].append(utterance)
         if progress:
             progress(done, len(jobs))
+    made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
     if speech:
         write_manifest(out / "natural.jsonl", _listed(natural_strings(spoken)))
         write_manifest(out / "sentences.jsonl", _listed(others["test"], keep_text=False))
         write_manifest(out / "dev-sentences.jsonl", _listed(others["dev"], keep_text=False))
+        write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken)))
 
 
 def _sizes(strings: Counts) -> dict[str, int]:
@@ -160,6 +162,14 @@ def without_digits(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, 
         wanted = {speaker for n, speaker in enumerate(speakers) if (n % _DEV_SHARE == 0) == (part == "dev")}
         speech = [one for one in speech if one.speaker in wanted]
     return tuple(one for one in speech if not _SOUNDS_LIKE_A_DIGIT.intersection(one.text.split()))
+
+
+def among_words(spoken: dict[str, list[Spoken]]) -> list[Spoken]:
+    """Sentences with digits in them, of those who may be heard in development: the text is the digits alone."""
+    kept_apart = {one.speaker for one in [*natural_strings(spoken), *spoken.get("test", [])]}
+    chosen = [one for one in spoken.get("train", []) if one.speaker not in kept_apart]
+    told = [one._replace(text=" ".join(word for word in one.text.split() if word in DIGITS)) for one in chosen]
+    return [one for one in told if one.text]
 
 
 def _only_digits(one: Spoken) -> bool:

@@ -219,7 +219,8 @@ def coded(samples: FloatArray, kbit: float) -> FloatArray:
     soundfile.write(file, driven, SAMPLE_RATE, format="OGG", subtype="OPUS", compression_level=level)
     file.seek(0)
     decoded, _ = soundfile.read(file, dtype="float32")
-    return np.asarray(np.pad(decoded, (0, max(0, len(samples) - len(decoded))))[: len(samples)] * np.float32(peak / 0.5))
+    whole = np.pad(decoded, (0, max(0, len(samples) - len(decoded))))[: len(samples)]
+    return np.asarray(whole * np.float32(peak / 0.5))
 
 
 def equalise(samples: FloatArray, generator: np.random.Generator) -> FloatArray:

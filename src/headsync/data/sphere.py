@@ -51,7 +51,7 @@ def _decode(path: Path) -> Samples:
     try:
         with av.open(str(path), format="nistsphere") as file:
             for frame in file.decode(audio=0):
-                pieces.append(frame.to_ndarray().reshape(-1))
+                pieces.append(frame.to_ndarray().reshape(-1).astype(np.int16))
     except av.FFmpegError as error:
         reason = error.strerror or type(error).__name__
         raise UnusableError(UNREADABLE, f"{path}: this cannot be decoded ({reason}); fetch it again.") from None

@@ -4,8 +4,8 @@ Single takes are trimmed, evened and laid into their speaker's own room noise, r
 training roughened (`augment.py`). Each recording depends only on the plan, its part and its number.
 
 Digits come from one corpus and all other speech from another, and a network would gladly learn to tell the corpora
-apart instead of the words. So each is often given the sound of the other (`match_spectrum`), both are varied in the same
-ways, and some speech that is not digits is made of the digits' own recordings, played backwards or cut and put
+apart instead of the words. So each is often given the sound of the other (`match_spectrum`), both are varied in the
+same ways, and some speech that is not digits is made of the digits' own recordings, played backwards or cut and put
 together wrongly.
 """
 

@@ -1,17 +1,24 @@
 """Confidence: how often is a word right that the model is so sure of?
 
-A model tells for every word how sure it was. Whether that is a probability is seen by counting (`reliability`), and made
-so by two numbers on development speech (`fit`): log odds are multiplied and shifted, which changes no order.
+A model tells for every word how sure it was. Whether that is a probability is seen by counting (`reliability`), and
+made so by two numbers on development speech (`fit`): log odds are multiplied and shifted, which changes no order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
 
 MOST_SURE = 1.0 - 1e-6  # beyond this the logarithm of the odds says nothing more
+
+
+EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)  # most words are sure, so bins are narrow there
 
 
 class Judged(NamedTuple):
@@ -64,16 +71,17 @@ def fit(words: Sequence[Judged]) -> Calibration:
     return Calibration(float(weights[0]), float(weights[1]))
 
 
-def reliability(words: Sequence[Judged], edges: Sequence[float] = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)) -> list[Bin]:
+def reliability(words: Sequence[Judged], edges: Sequence[float] = EDGES) -> list[Bin]:
     """Words sorted by confidence: in each bin the two last columns should agree."""
     confidence = np.array([word.confidence for word in words])
     right = np.array([word.right for word in words], dtype=float)
     place = np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, len(edges) - 2)
     bins = []
-    for n, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+    for n, (low, high) in enumerate(pairwise(edges)):
         inside = place == n
         if inside.any():
-            bins.append(Bin(low, high, int(inside.sum()), float(confidence[inside].mean()), float(right[inside].mean())))
+            means = float(confidence[inside].mean()), float(right[inside].mean())
+            bins.append(Bin(low, high, int(inside.sum()), *means))
     return bins
 
 
@@ -83,10 +91,10 @@ def calibration_error(bins: Sequence[Bin]) -> float:
     return sum(each.words * abs(each.confidence - each.right) for each in bins) / total if total else 0.0
 
 
-def _log_odds(p: np.ndarray) -> np.ndarray:
+def _log_odds(p: Numbers) -> Numbers:
     p = np.clip(p, 1.0 - MOST_SURE, MOST_SURE)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x: Numbers) -> Numbers:
     return np.asarray(1.0 / (1.0 + np.exp(-x)))

@@ -19,7 +19,7 @@ Scores: TypeAlias = npt.NDArray[np.float64]  # log probabilities
 
 def logsumexp(scores_BK: Scores) -> Scores:
     """The log of the sum of each row; impossible parts count nothing, and a row of them is impossible."""
-    top_B1 = scores_BK.max(1, initial=-np.inf, keepdims=True)
+    top_B1: Scores = scores_BK.max(1, initial=-np.inf, keepdims=True)
     top_B1[top_B1 == -np.inf] = 0.0
     sum_B = np.exp(scores_BK - top_B1).sum(1)
     log_B: Scores = np.log(sum_B, out=np.full_like(sum_B, -np.inf), where=sum_B > 0)

@@ -190,9 +190,9 @@ class TriggeredSearch:
         for prefix in prefixes:
             if (parent := prefix.parent) is not None:
                 answer, token = answers[parent.h.tokens], prefix.h.tokens[-1]
-                confidences = (*parent.h.confidences, float(sure[parent.h.tokens][token]))
-                h = replace(prefix.h, halts=(*parent.h.halts, frame + 1), confidences=confidences)
-                h = self._stepped(h, token, answer)
+                h = self._stepped(prefix.h, token, answer)
+                confidences = (*h.confidences, float(sure[parent.h.tokens][token]))
+                h = replace(h, halts=(*h.halts, frame + 1), confidences=confidences)
                 prefix = replace(prefix, h=h, state=answer.state, parent=None)
             scored.append(prefix)
         return scored

@@ -73,9 +73,9 @@ class Encoding(NamedTuple):
 class Batching:
     """An engine that joins the calls of several threads."""
 
-    def __init__(self, inner: Engine, observe: Callable[[int], None] | None = None) -> None:
+    def __init__(self, inner: Engine, observe: Callable[[int, int], None] | None = None) -> None:
         self.inner = inner
-        self.observe = observe  # told the calls of every batch
+        self.observe = observe  # told the calls of every batch, and how many are left
         self._lock = threading.Lock()  # around the two below
         self._waiting: list[Call] = []
         self._busy = False
@@ -137,7 +137,7 @@ class Batching:
     def _run(self, calls: Sequence[Call]) -> None:
         """Run the network once for all of them, and tell those who wait; where that fails, for each alone."""
         if self.observe is not None:
-            self.observe(len(calls))
+            self.observe(len(calls), self.waiting)
         try:
             outcomes = calls[0].run([call.arguments for call in calls])
         except Exception as error:

@@ -25,9 +25,8 @@ class House:
         self.admission, self.metrics = Admission(limits.streams), Metrics()
         # A thread for each stream at work: those that wait for the network are what a batch is made of.
         self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
-        if (batching := service.batching) is not None:
-            batching.observe = self.metrics.batch.observe
-            self.metrics.waiting.set_function(lambda: batching.waiting)
+        if service.batching is not None:
+            service.batching.observe = self.metrics.batched
 
     def session(self, settings: Mapping[str, Any], hotwords: Hotwords) -> Session:
         """A new stream of the model."""

@@ -56,6 +56,11 @@ class Metrics:
             if isinstance(event, Partial) and event.words:
                 self.delay.observe(event.delay_seconds)
 
+    def batched(self, calls: int, waiting: int) -> None:
+        """Note that so many calls go through the network together, and so many are left."""
+        self.batch.observe(calls)
+        self.waiting.set(waiting)
+
     def finished(self, protocol: str, how: str, audio_seconds: float, computing_seconds: float) -> None:
         """Note how a stream went."""
         self.ended.labels(protocol, how).inc()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Depends, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.security import HTTPBearer
 
@@ -134,7 +134,7 @@ def build_routes(house: House) -> APIRouter:
     @routes.post("/audio/transcriptions", response_class=JSONResponse, responses=DOCUMENTS)
     async def transcriptions(
         request: Request,
-        file: Annotated[UploadFile, Form(description="The recording: WAV, FLAC, Ogg, Opus, MP3, ...")],
+        file: Annotated[UploadFile, File(description="The recording: WAV, FLAC, Ogg, Opus, MP3, ...")],
         model: Annotated[str, Form(description="The name of the model that is served.")],
         response_format: Annotated[ResponseFormat, Form()] = "json",
         language: Annotated[str, Form(description="Repeated in verbose_json; the model knows one.")] = "",

@@ -50,12 +50,12 @@ class Serving:
 
 def serve(serving: Serving, ready: Callable[[str], None]) -> None:
     """Serve until told to leave; `ready` is told the address once the model is loaded."""
-    listener = _bind(serving.host, serving.port)
-    address = _address(serving.host, listener.getsockname()[1])
-    if serving.workers == 1:
-        work(serving, listener, lambda: ready(address))
-    else:
-        Watch(serving, listener).run(lambda: ready(address))
+    with _bind(serving.host, serving.port) as listener:
+        address = _address(serving.host, listener.getsockname()[1])
+        if serving.workers == 1:
+            work(serving, listener, lambda: ready(address))
+        else:
+            Watch(serving, listener).run(lambda: ready(address))
 
 
 def work(serving: Serving, listener: socket.socket, ready: Callable[[], None], watched: bool = False) -> None:
@@ -152,7 +152,7 @@ class Watch:
     def _look_after(self) -> None:
         for process in [process for process in self._processes if not process.is_alive()]:
             self._processes.remove(process)
-            if process.exitcode == CANNOT_START and not self._leaving:
+            if not self._leaving and (process.exitcode == CANNOT_START or not self._started.is_set()):
                 self._pass_on(signal.SIGTERM, None)
                 raise SystemExit(1)  # it has said why
             if not self._leaving:
@@ -190,8 +190,8 @@ def _bind(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        where = _address(host, port)
-        raise ConfigError(f"{where}: cannot be served ({error.strerror}); choose another --host or --port") from None
+        where, reason = _address(host, port), str(error.strerror).partition(" (while")[0]
+        raise ConfigError(f"{where}: cannot be served ({reason}); choose another --host or --port") from None
 
 
 def _address(host: str, port: int) -> str:

@@ -1,0 +1,189 @@
+"""How many live streams one server process holds before text comes late, with batching and without.
+
+    python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
+
+A server runs in a process of its own; from here so many clients send the bundled recordings at the speed of speech over
+loopback, in pieces of 0.1 s, each in an order of its own. The added delay of an event is the time from when the last
+sound that it needed was due to be sent until the event is here: network, queues and computing, not the delay of the
+method. The number of streams grows until the 95th percentile of added delay passes 0.3 s. Every stream's text is
+compared with what its sound gives alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import websockets
+
+import headsync
+from headsync.audio import mix_down, read_audio, resample
+
+RATE = 16_000
+PIECE_SECONDS = 0.1
+PAUSE_SECONDS = 1.6  # long enough for an utterance to end
+LATE_SECONDS = 0.3
+PATIENCE_SECONDS = 60.0  # for the rest after all has been sent
+
+
+class Script(NamedTuple):
+    """What a client says, and what is written when it is alone."""
+
+    samples: np.ndarray
+    texts: list[str]
+
+
+class Outcome(NamedTuple):
+    """What became of one stream."""
+
+    added_seconds: list[float]
+    texts: list[str]
+    done: bool
+
+
+def scripts(model: str | None, seconds: float) -> list[Script]:
+    """The recordings over and over with pauses between them, each time beginning with another one."""
+    folder = Path(headsync.__file__).parent / "demo"
+    takes = [resample(mix_down(samples), rate) for samples, rate in map(read_audio, sorted(folder.glob("*.flac")))]
+    pause = np.zeros(int(PAUSE_SECONDS * RATE), np.float32)
+    recognizer, made = headsync.Recognizer.load(model), []
+    for first in range(len(takes)):
+        pieces: list[np.ndarray] = []
+        while sum(map(len, pieces)) < seconds * RATE:
+            pieces += [takes[(first + len(pieces) // 2) % len(takes)], pause]
+        samples = np.round(np.concatenate(pieces)[: int(seconds * RATE)] * 32767).astype("<i2")
+        made.append(Script(samples, [final.text for final in recognizer.transcribe(samples, RATE)]))
+    return made
+
+
+@contextmanager
+def server(model: str | None, streams: int, batching: bool) -> Iterator[str]:
+    """A server in another process, and its address."""
+    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--streams", str(streams)]
+    words += [] if batching else ["--no-batching"]
+    words += ["--model", model] if model else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://(\S+)", process.stdout.readline())
+        assert found, "the server did not start"
+        try:
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+async def client(place: str, script: Script, wait_seconds: float) -> Outcome:
+    """One stream at the speed of speech."""
+    await asyncio.sleep(wait_seconds)
+    added: list[float] = []
+    texts: list[str] = []
+    try:
+        async with websockets.connect(f"ws://{place}/v1/stream", compression=None, ping_interval=None) as connection:
+            await connection.send('{"type": "start"}')
+            await connection.recv()
+            start = time.monotonic()
+            sending = asyncio.create_task(send(connection, script.samples, start))
+            async with asyncio.timeout(len(script.samples) / RATE + PATIENCE_SECONDS):
+                async for text in connection:
+                    message = json.loads(text)
+                    if message["type"] in ("partial", "final"):
+                        due = start + math.ceil(round(message["time_seconds"] / PIECE_SECONDS, 3)) * PIECE_SECONDS
+                        added.append(time.monotonic() - due)
+                    if message["type"] == "final":
+                        texts.append(message["text"])
+                    if message["type"] == "done":
+                        await sending
+                        return Outcome(added, texts, True)
+    except (websockets.WebSocketException, OSError, TimeoutError) as error:
+        print(f"a stream was lost: {error!r}", file=sys.stderr)
+    return Outcome(added, texts, False)
+
+
+async def send(connection: Any, samples: np.ndarray, start: float) -> None:
+    piece = int(PIECE_SECONDS * RATE)
+    for first in range(0, len(samples), piece):
+        due = start + (first + piece) / RATE
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        await connection.send(samples[first : first + piece].tobytes())
+    await connection.send('{"type": "finish"}')
+
+
+async def crowd(place: str, made: list[Script], count: int) -> tuple[list[Outcome], dict[str, float]]:
+    """So many streams, begun within a second, and the server's figures while they are open."""
+    clients = [client(place, made[n % len(made)], n / count) for n in range(count)]
+    together = asyncio.gather(*clients)
+    seconds = len(made[0].samples) / RATE
+    await asyncio.sleep(0.9 * seconds)
+    middle = await asyncio.to_thread(figures, place)
+    return await together, middle
+
+
+def figures(place: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{place}/metrics") as answer:
+        lines = re.findall(r"^(\w+) (\S+)$", answer.read().decode(), re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+def measure(place: str, made: list[Script], count: int) -> dict[str, Any]:
+    """One row of the table."""
+    before = figures(place)
+    outcomes, middle = asyncio.run(crowd(place, made, count))
+    after = figures(place)
+    added = np.array([second for outcome in outcomes for second in outcome.added_seconds] or [math.inf])
+    wrong = sum(outcome.texts != made[n % len(made)].texts for n, outcome in enumerate(outcomes) if outcome.done)
+    calls, batches = (
+        after.get(f"headsync_batch_calls_{part}", 0) - before.get(f"headsync_batch_calls_{part}", 0)
+        for part in ("sum", "count")
+    )
+    grown = middle["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]
+    return {
+        "streams": count,
+        "added delay, median": f"{np.median(added):.3f} s",
+        "95th percentile": f"{np.percentile(added, 95):.3f} s",
+        "longest": f"{added.max():.3f} s",
+        "lost": sum(not outcome.done for outcome in outcomes),
+        "other text": wrong,
+        "memory a stream": f"{grown / count / 2**20:.1f} MB",
+        "calls a batch": f"{calls / batches:.2f}" if batches else "-",
+        "late": bool(np.percentile(added, 95) > LATE_SECONDS),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--streams", type=int, nargs="+", default=[10, 20, 40, 60, 80, 120, 160])
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--only", choices=["batching", "alone"])
+    given = parser.parse_args()
+    made = scripts(given.model, given.seconds)
+    for name in [given.only] if given.only else ["batching", "alone"]:
+        print(f"\n{name}\n")
+        with server(given.model, max(given.streams), name == "batching") as place:
+            asyncio.run(crowd(place, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm it up
+            for row, count in enumerate(given.streams):
+                measured = measure(place, made, count)
+                late = measured.pop("late")
+                if row == 0:
+                    print("| " + " | ".join(measured) + " |\n|" + "---|" * len(measured))
+                print("| " + " | ".join(map(str, measured.values())) + " |", flush=True)
+                if late:
+                    break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Read sentences from speechocean762, for characters: train and dev by speakers, and test as it is published.
+
+    headsync prepare kaldi SPEECHOCEAN762 runs/data/speechocean
+    python recipes/speechocean.py runs/data/speechocean
+
+Writes sentences-train.jsonl, sentences-dev.jsonl and sentences-test.jsonl beside the lists. The naturally spoken digit
+strings stay out: they are for measuring models of digits. Texts are in small letters.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
+from headsync.data.studio import DIGITS
+
+DEV_SHARE = 12  # one of so many speakers
+
+
+def sentences(utterances: Iterable[Utterance]) -> list[Utterance]:
+    lowered = [replace(utterance, text=utterance.text.lower()) for utterance in utterances]
+    return [utterance for utterance in lowered if not set(utterance.text.split()) <= set(DIGITS)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    known = sentences(read_manifest(folder / "train.jsonl"))
+    held_out = set(sorted({utterance.speaker for utterance in known})[::DEV_SHARE])
+    parts = {
+        "train": [utterance for utterance in known if utterance.speaker not in held_out],
+        "dev": [utterance for utterance in known if utterance.speaker in held_out],
+        "test": sentences(read_manifest(folder / "test.jsonl")),
+    }
+    for part, utterances in parts.items():
+        write_manifest(folder / f"sentences-{part}.jsonl", utterances)
+        hours = sum(utterance.seconds for utterance in utterances) / 3600
+        print(
+            f"{part}: {len(utterances)} sentences, {len({u.speaker for u in utterances})} speakers, {hours:.2f} hours"
+        )
+
+
+if __name__ == "__main__":
+    main()
