@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from headsync.engine import Memory
 from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
-from headsync.search.beam import Beam, Heard, Hypothesis, Search
+from headsync.search.build import Searcher, Texts
 from headsync.search.evidence import NO_EVIDENCE, Evidence
+from headsync.search.hypothesis import Heard, Hypothesis
 from headsync.tokens import Vocabulary
 from headsync.words import timed_words
 
@@ -27,9 +29,9 @@ from headsync.words import timed_words
 class Utterance:
     """The decoder's side of a stream, as a value."""
 
-    search: Search
+    search: Searcher[Any]
     vocabulary: Vocabulary
-    beam: Beam
+    beam: Texts
     memory: Memory | None = None  # frames of this utterance, and a few before it; placed once it is open
     log_ctc_TV: FloatArray | None = None  # of the same frames
     is_open: bool = False
@@ -40,7 +42,7 @@ class Utterance:
     quiet_frames: int = 0  # since the stream began or the last utterance ended, as far as nothing is said
 
     @classmethod
-    def start(cls, search: Search, vocabulary: Vocabulary) -> Utterance:
+    def start(cls, search: Searcher[Any], vocabulary: Vocabulary) -> Utterance:
         return cls(search, vocabulary, search.start())
 
     def push(self, block: Block) -> tuple[list[Event], Utterance]:
@@ -139,7 +141,7 @@ class Utterance:
         spans = self.vocabulary.words(_shared([h.tokens for h in (*self.beam.live, *self.beam.ended)]))
         return max(0, len(spans) if self.vocabulary.kind == "words" else len(spans) - 1)
 
-    def _final(self, beam: Beam, time_seconds: float) -> Final:
+    def _final(self, beam: Texts, time_seconds: float) -> Final:
         best = beam.best
         words = self._words(best)
         assert self.memory is not None

@@ -431,3 +431,15 @@ def test_the_real_corpora_keep_their_promises(shared_data: Path) -> None:
     heard = [{one.speaker for one in others[part]} for part in others] + [{one.speaker for one in natural}]
     assert len(set.union(*heard)) == sum(map(len, heard))  # nobody is in two of them
     assert sum(len(recordings) for by_digit in takes.values() for recordings in by_digit) == 10_800
+
+
+def test_train_strings_leave_out_all_other_speech_and_keep_nonsense(made: Path) -> None:
+    train, alone = (read_manifest(made / f"{name}.jsonl") for name in ("train", "train-strings"))
+    assert {one.id for one in alone} == {one.id for one in train if "speech-" not in one.speaker}
+    assert 0 < len(alone) <= len(train)
+
+
+def test_sentences_with_digits_in_them_are_for_development(made: Path) -> None:
+    among = read_manifest(made / "dev-among.jsonl")
+    assert [(one.id, one.text, one.speaker) for one in among] == [("t5", "one", "s4")]
+    assert {one.id for one in read_manifest(made / "dev-sentences.jsonl")} == {"t1"}

@@ -78,6 +78,15 @@ def test_the_best_texts_of_all_by_all_scorers(seed: int) -> None:
     assert beam.best == readings[0]
 
 
+def test_the_best_texts_where_scores_only_fall() -> None:
+    """As many as are asked for are found, though nothing can be better than the first that has ended."""
+    searching = replace(search(0, replace(ALL, length_bonus=0.0)), hotwords=None)
+    texts = [text for length in range(6) for text in itertools.product((1, 2, 3), repeat=length)]
+    scores = {text: score_of(0, text) for text in texts}
+    expected = sorted(texts, key=lambda t: -scores[t]["score"] + 0.3 * len(t) + scores[t]["hotwords"])
+    assert [h.tokens for h in finish(searching).nbest(10)] == expected[:10]
+
+
 def test_readings_are_distinct_and_best_first() -> None:
     for seed in range(10):
         engine = TableEngine(seed, CLASSES, end_bonus=4.0)
@@ -100,15 +109,15 @@ def test_a_pre_beam_of_all_classes_changes_nothing_and_a_small_one_keeps_the_bes
         whole = finish(search(seed, replace(ALL, beam=4)))
         for most in (CLASSES, 1000):
             assert finish(search(seed, replace(ALL, beam=4, pre_beam=most))).ended == whole.ended
-        nearly = finish(search(seed, replace(ALL, beam=4, pre_beam=CLASSES - 1)))  # all but the blank
+        nearly = finish(search(seed, replace(ALL, beam=4, pre_beam=CLASSES - 2)))  # all but the blank
         assert [h.tokens for h in nearly.ended] == [h.tokens for h in whole.ended]
         assert [h.score for h in nearly.ended] == pytest.approx([h.score for h in whole.ended])
 
 
-def test_a_pre_beam_of_two_leaves_the_end_and_one_token() -> None:
+def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
     """Whatever CTC says: it is only asked about what the others find best."""
     for seed in range(5):
-        searching = search(seed, replace(ALL, beam=1, pre_beam=2, lm_weight=0.0))
+        searching = search(seed, replace(ALL, beam=1, pre_beam=1, lm_weight=0.0))
         searching = replace(searching, hotwords=None, language=None)
         sure = np.full((FRAMES, CLASSES), -20.0)
         sure[:, 0] = sure[5, 3] = -1e-3  # CTC would have nothing but 3
@@ -119,6 +128,14 @@ def test_a_pre_beam_of_two_leaves_the_end_and_one_token() -> None:
         decoded = engine.decode(np.array([END]), nothing_heard(FRAMES), engine.start_decoder(1), window)
         best = 1 + int(decoded.log_p_BV[0, 1:END].argmax())
         assert first in ((), (best,))
+
+
+def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
+    silence = np.full((FRAMES, CLASSES), -20.0)
+    silence[:, 0] = -1e-3
+    config = DecodingConfig(beam=2, ctc_weight=0.9, pre_beam=1, most_tokens_per_frame=0.1)
+    searching = Search(TableEngine(0, CLASSES, end_bonus=-20.0), lookahead, config, END)
+    assert [h.tokens for h in finish(searching, silence).nbest(1)] == [()]
 
 
 def test_confidences_are_posteriors_among_what_could_have_stood_there() -> None:

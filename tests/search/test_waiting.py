@@ -208,6 +208,20 @@ def test_others_in_the_beam_do_not_hold_the_best() -> None:
     assert beam.best.tokens == (1, 1, 1)
 
 
+def test_ctc_hears_the_evidence_for_a_step() -> None:
+    """Also where all heads have halted before it, and no more than that, whatever has arrived."""
+
+    class Early(TableEngine):
+        def _row(self, *given):  # type: ignore[no-untyped-def]
+            return super()._row(*given)[0], np.array([1, 3]), True
+
+    searching = Search(Early(0, CLASSES, end_bonus=-50.0), lookahead, DecodingConfig(beam=2), END)
+    beam = searching.advance(searching.start(), heard((7,), some_ctc(0), 20), final=False)
+    assert beam.ctc is not None
+    assert beam.ctc.frames == 8
+    assert all(len(h.tokens) == 1 for h in beam.live)
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_each_policy_comes_to_an_end(name: str) -> None:
     """However often it is held: the engine counts how often it is asked."""

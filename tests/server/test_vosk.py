@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import FakeRecognizer, FakeSession
-from headsync.events import Alternative, Event, Final, Word
+from headsync.events import Alternative, Event, Final, Partial, Word
 from headsync.server.limits import Limits
 from headsync.server.trouble import StreamError
 from headsync.server.vosk import VoskStream
@@ -83,8 +83,9 @@ def test_eof_at_once_is_an_empty_result() -> None:
 
 
 def test_an_utterance_that_ends_is_a_result_and_partials_begin_anew() -> None:
-    script: list[list[Event]] = [[final("four", 1.0)], [], []]
+    script: list[list[Event]] = [[Partial(0, "for", (), 0.0, 1.0)], [final("four", 1.0)], [], []]
     stream = VoskStream(lambda *_: Scripted(*script), Limits())
+    assert stream.receive(sound(0.1)).messages == ({"partial": "for"},)
     (result,) = stream.receive(sound(0.1)).messages
     assert result["text"] == "four"
     assert stream.receive(sound(0.1)).messages == ({"partial": ""},)

@@ -84,9 +84,9 @@ class Joint:
         return Candidates(token_BK, joint_BK + self.config.ctc_weight * ctc_BK, parts[0], ctc_BK, parts[1], parts[2])
 
     def _pre_beam(self, joint_BV: Scores) -> IntArray:
-        """The best of each hypothesis by all scorers but CTC, in the order of the classes; <eos> is among them."""
-        classes, most = joint_BV.shape[1], self.config.pre_beam
-        if not 0 < most < classes:
+        """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
+        classes, most = joint_BV.shape[1], self.config.pre_beam + 1
+        if not 1 < most < classes:
             return np.broadcast_to(np.arange(classes), joint_BV.shape)
         ranked_BV = joint_BV.copy()
         ranked_BV[:, self.end] = np.inf
