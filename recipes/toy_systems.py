@@ -26,7 +26,18 @@ from headsync.train.loop import train
 
 RECIPE = Path(__file__).with_name("toy.toml")
 ENCODERS = {"bs-dec": "contextual"}  # where it is not the recipe's
-COLUMNS = ("system", "encoder", "errors", "words wrong", "r", "delay, median / 95 %", "updates", "training")
+ALONE = 0.01  # weight of CTC that leaves the decoder to itself; triggered attention needs some
+COLUMNS = (
+    "system",
+    "encoder",
+    "errors",
+    "words wrong",
+    "decoder alone",
+    "r",
+    "delay, median / 95 %",
+    "updates",
+    "training",
+)
 
 
 class System(NamedTuple):
@@ -73,10 +84,11 @@ def trained(system: System, run: Path, corpus: Path) -> dict[str, Any]:
 
 
 def measured(model: Path, corpus: Path) -> dict[str, Any]:
-    """The figures of the test set, streamed."""
-    recognizer = Recognizer.load(model)
-    report = evaluate(recognizer, read_manifest(corpus / "test.jsonl"))
-    return {"encoder": recognizer.config.encoder.mode, **report.to_dict()}
+    """The figures of the test set, streamed; and the errors of the decoder alone, which CTC may hide."""
+    recognizer, utterances = Recognizer.load(model), read_manifest(corpus / "test.jsonl")
+    report = evaluate(recognizer, utterances)
+    alone = evaluate(Recognizer.load(model, ctc_weight=ALONE), utterances).error_rate
+    return {"encoder": recognizer.config.encoder.mode, "decoder_alone": alone, **report.to_dict()}
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
@@ -92,6 +104,7 @@ def _row(name: str, result: dict[str, Any]) -> tuple[str, ...]:
         result["encoder"],
         f"{result['error_rate']:.1%}",
         f"{counts['errors']} of {counts['words']}",
+        f"{result['decoder_alone']:.1%}",
         _figure(result["cost_ratio"], "{:.2f}"),
         f"{_figure(result['delay_median_seconds'], '{:.2f}')} / {_figure(result['delay_p95_seconds'], '{:.2f} s')}",
         str(result["updates"]),

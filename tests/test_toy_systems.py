@@ -19,8 +19,9 @@ from headsync.data import toy
 
 SCRIPT = ROOT / "recipes" / "toy_systems.py"
 RESULT: dict[str, Any] = {
-    "encoder": "reuse", "error_rate": 0.0125, "counts": {"errors": 2, "words": 160}, "cost_ratio": 0.5,
-    "delay_median_seconds": 0.25, "delay_p95_seconds": None, "updates": 800, "training_seconds": 61.0,
+    "encoder": "reuse", "error_rate": 0.0125, "decoder_alone": 0.25, "counts": {"errors": 2, "words": 160},
+    "cost_ratio": 0.5, "delay_median_seconds": 0.25, "delay_p95_seconds": None, "updates": 800,
+    "training_seconds": 61.0,
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def test_what_is_finished_is_not_repeated_unless_asked_for(
 def test_the_table_is_markdown(script: ModuleType) -> None:
     head, line, row = script.table({"mta": RESULT}).splitlines()
     assert head.count("|") == line.count("|") == row.count("|")
-    assert row == "| mta | reuse | 1.2% | 2 of 160 | 0.50 | 0.25 / - | 800 | 61 s |"
+    assert row == "| mta | reuse | 1.2% | 2 of 160 | 25.0% | 0.50 | 0.25 / - | 800 | 61 s |"
 
 
 @pytest.fixture(scope="module")
@@ -86,4 +87,5 @@ def test_every_system_learns_to_stream(name: str, script: ModuleType, corpus: Pa
     (system,) = (system for system in script.systems() if system.name == name)
     result = script.result_of(system, tmp_path, corpus)
     assert result["counts"]["words"] > 100
+    assert result["decoder_alone"] < 0.6  # CTC would carry a decoder that heard nothing
     assert result["error_rate"] < 0.05, [one for one in result["outcomes"] if one["reference"] != one["hypothesis"]]

@@ -93,6 +93,8 @@ def test_within_a_word_of_characters_no_phrase_begins_or_ends() -> None:
     assert earned(hotwords, cat) == pytest.approx([1, 2, 3, 3])
     assert earned(hotwords, (*category, SPACE, *cat)) == pytest.approx([1, 2, 3, 0, 0, 1, 2, 3, 3])
     assert earned(hotwords, (*concat, SPACE)) == pytest.approx([0] * 6)
+    beside = Hotwords.build([(cat, 3.0), ((*concat[:3], 2), 4.0)], SIZE, space=SPACE)  # another phrase leads into it
+    assert earned(beside, concat) == pytest.approx([1, 2, 3, 0, 0])
 
 
 def test_a_phrase_within_another_counts_too() -> None:
