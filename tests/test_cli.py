@@ -34,7 +34,7 @@ from headsync.cli.standard_input import stream_wav
 from headsync.cli.streaming import paced
 from headsync.data.manifest import Utterance, write_manifest
 from headsync.errors import AudioError, ModelError
-from headsync.events import Final, Partial, Word
+from headsync.events import Endpoint, Final, Partial, Word
 
 Say = Callable[..., None]
 
@@ -234,10 +234,11 @@ def test_growing_text_ends_with_each_final_once() -> None:
     words = (Word("one", 0.0, 0.3),)
     with Growing(console) as screen:
         for utterance in range(2):
-            screen.show(Partial(utterance, "won [b]", words, 0.2, 0.5))
+            screen.show(Partial(utterance, "one [b]", (*words, Word("[b]", 0.3, 0.4)), 0.2, 0.5, 1))
+            screen.show(Endpoint(utterance, "pause", 0.5))
             screen.show(Final(utterance, f"one {utterance}", words, 0.2, 0.5, (3,), 0.5))
     assert out.getvalue().count("one 0") == out.getvalue().count("one 1") == 1
-    assert "won [b]" in out.getvalue()
+    assert "one [b]" in out.getvalue()
 
 
 # WAV from a pipe
@@ -573,6 +574,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["cost ratio r"] == "0.500"
     assert figures["delay, median"] == "0.20 s"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
+    decoding |= {"lm": None, "lm_weight": None, "hotwords": []}
     assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["error_rate"] == pytest.approx(1 / 3, abs=1e-4)

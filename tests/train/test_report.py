@@ -21,7 +21,7 @@ from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
 from headsync.train.report import Report, cut_back
 
-LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25)))
+LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0)))
 VALUES = {"loss": 2.0, "ctc": 3.0, "attention": 1.0, "error": 0.25, "halt": 0.75, "mass": 1.25}
 DEV = DevResult(loss=0.5, attention_error=0.25, ctc_error=0.125)
 
