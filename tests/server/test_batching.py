@@ -128,7 +128,7 @@ def test_steps_of_several_streams(engine: Engine) -> None:
     assert sorted(gate.rows) == [1, 2, 6]
     for call, result in zip(calls, results, strict=True):
         alone = engine.decode(*call)
-        assert result.weights_BT.shape == alone.weights_BT.shape
+        assert result.weights_BHT.shape == alone.weights_BHT.shape
         assert_same(result, alone)
 
 

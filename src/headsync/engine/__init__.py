@@ -52,7 +52,7 @@ class Decoded(NamedTuple):
     log_p_BV: FloatArray
     end_BNH: IntArray  # frames consumed
     ready_B: BoolArray  # False: undecided
-    weights_BT: FloatArray  # mean over layers and heads
+    weights_BHT: FloatArray  # of the highest layer that attends
     state: State
 
 

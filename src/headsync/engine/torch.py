@@ -78,7 +78,7 @@ class TorchEngine:
             base.Window(*_tensors(window)),
         )
         log_p = stepped.logits_BV.log_softmax(-1)
-        ready, weights = _array(stepped.ready_B), _array(stepped.weights_BT)
+        ready, weights = _array(stepped.ready_B), _array(stepped.weights_BHT)
         return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, _arrays(stepped.state))
 
     def _float(self, x: FloatArray) -> torch.Tensor:

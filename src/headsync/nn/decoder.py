@@ -45,7 +45,7 @@ class Stepped(NamedTuple):
     logits_BV: Tensor
     end_BNH: Tensor  # s_i^{h,l}
     ready_B: Tensor  # False: the rest means nothing yet; ask again, with the same state, when more frames have come
-    weights_BT: Tensor  # mean over layers and heads
+    weights_BHT: Tensor  # of the highest layer that attends
     state: DecoderState
 
 
@@ -187,7 +187,7 @@ class Decoder(nn.Module):
             logits_BV=self.out(self.norm(x)),
             end_BNH=torch.stack([a.end_BH for a in outcomes], 1),
             ready_B=torch.stack([a.ready_B for a in outcomes], 1).all(1),
-            weights_BT=torch.stack([a.weights_BHT.mean(1) for a in outcomes], 1).mean(1),
+            weights_BHT=outcomes[-1].weights_BHT,
             state=after,
         )
 

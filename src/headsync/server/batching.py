@@ -177,7 +177,7 @@ class Batching:
         tokens_B = np.concatenate([call.tokens_B for call in calls])
         state, window = join_rows(*(call.state for call in calls)), join_rows(*(call.window for call in calls))
         handed = _handed_out(self.inner.decode(tokens_B, memory, state, window), rows)
-        return [out._replace(weights_BT=out.weights_BT[:, :own]) for out, own in zip(handed, frames, strict=True)]
+        return [out._replace(weights_BHT=out.weights_BHT[..., :own]) for out, own in zip(handed, frames, strict=True)]
 
 
 def _stacked(parts: Sequence[FloatArray], rows: Sequence[int]) -> FloatArray:
