@@ -40,6 +40,42 @@ def test_decoding_undoes_encoding(texts: list[str], kind: Kind) -> None:
         assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
+def test_sounds_are_heard_and_not_written() -> None:
+    vocabulary = Vocabulary.build("characters", ["no <noise> on", "<noise>"])
+    assert vocabulary.tokens == ("<noise>", "<space>", "n", "o")
+    ids = vocabulary.encode("no <noise> on")
+    assert [vocabulary.tokens[token_id - 1] for token_id in ids] == [
+        "n",
+        "o",
+        "<space>",
+        "<noise>",
+        "<space>",
+        "o",
+        "n",
+    ]
+    assert vocabulary.decode(ids) == vocabulary.readable("no <noise> on") == "no on"
+    assert Vocabulary("words", ("<noise>", "on")).decode([1, 2, 1]) == "on"
+
+
+def test_a_word_is_complete_when_nothing_can_join_it_any_more() -> None:
+    assert [span.text for span in LETTERS.words(LETTERS.encode("two one"), complete=True)] == ["two"]
+    space = LETTERS.tokens.index("<space>") + 1
+    assert [span.text for span in LETTERS.words([*LETTERS.encode("two one"), space], complete=True)] == ["two", "one"]
+    assert [span.text for span in PIECES.words(PIECES.encode("two three"), complete=True)] == ["two"]
+    assert [span.text for span in DIGITS.words([3, 1], complete=True)] == ["two", "one"]
+
+
+def test_only_the_words_to_write_are_written(tmp_path: Path) -> None:
+    vocabulary, text = build_vocabulary(DataConfig(written="one two"), ["two one", "three"]), "three two onto one"
+    spans = vocabulary.words(vocabulary.encode(text))
+    assert [span.text for span in spans] == vocabulary.readable(text).split() == ["two", "one"]
+    assert spans[1].first == text.index("one")
+    growing = vocabulary.encode("two one")
+    assert [span.text for span in vocabulary.words(growing, complete=True)] == ["two"]  # it may still become "onto"
+    vocabulary.save(tmp_path / "vocabulary.json")
+    assert Vocabulary.load(tmp_path / "vocabulary.json") == vocabulary
+
+
 def test_runs_of_white_space_are_one_space() -> None:
     assert LETTERS.encode("  two \t one\n") == LETTERS.encode("two one")
 

@@ -16,9 +16,20 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headsync.errors import ConfigError
-from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.framing import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FeaturesConfig:
+    """What the network hears; the paper's systems hear pitch as well (section 5.1)."""
+
+    pitch: bool = False  # three columns beside the 80 log-mel energies; a stream waits some 0.16 s longer
+
+    @property
+    def columns(self) -> int:
+        return NUM_MEL + (NUM_PITCH if self.pitch else 0)
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,7 @@ class DataConfig:
     dev: str = ""
     tokens: Literal["characters", "bpe", "words"] = "characters"
     bpe_size: int = 5000  # tokens of a vocabulary of BPE
+    written: str = ""  # the words that the model shall write, where it is not all that it hears
     workers: int = 1  # processes that prepare batches
 
     def __post_init__(self) -> None:
@@ -215,7 +227,7 @@ class LanguageConfig:
 
 
 TABLES_OF_KIND = {
-    "recogniser": ("network", "encoder", "decoder", "decoding", "data", "training"),
+    "recogniser": ("features", "network", "encoder", "decoder", "decoding", "data", "training"),
     "lm": ("language", "data", "training"),
 }
 
@@ -225,6 +237,7 @@ class Config:
     """A whole recipe: what it makes, and one field for each table of the TOML file."""
 
     kind: Literal["recogniser", "lm"] = "recogniser"
+    features: FeaturesConfig = field(default_factory=FeaturesConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)

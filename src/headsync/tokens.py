@@ -3,7 +3,9 @@
 Ids: 0 is the blank of CTC, 1 to n are the tokens, n + 1 both starts and ends a sentence. A character vocabulary writes
 the space as the token "<space>". A BPE vocabulary marks the start of a word with "▁", and the order of its tokens is
 the order in which they are merged, so that the list of tokens is all it needs. In a vocabulary of words that has the
-token "<unk>", that stands for every other word.
+token "<unk>", that stands for every other word. Any other token in angle brackets is a sound rather than a text, such
+as "<noise>": it is heard, and not written. And where a vocabulary names the words to write, all others are only heard:
+a model of digits that knows other speech for what it is has fewer reasons to take it for digits.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -39,6 +41,7 @@ class Vocabulary:
 
     kind: Kind
     tokens: tuple[str, ...]
+    written: tuple[str, ...] = ()  # the words that are written; none: all of them
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -85,8 +88,15 @@ class Vocabulary:
         """
         return " ".join(span.text for span in self.words(ids))
 
-    def words(self, ids: Sequence[int]) -> list[Span]:
-        """The words of ids, with the positions in `ids` that spell them."""
+    def readable(self, text: str) -> str:
+        """What of a text would be written."""
+        return " ".join(word for word in text.split() if self._is_written(word) and not is_sound(word))
+
+    def words(self, ids: Sequence[int], complete: bool = False) -> list[Span]:
+        """The words of ids that are written, with the positions in `ids` that spell them.
+
+        With `complete`, without the last one as long as the tokens to come may add to it.
+        """
         spans: list[Span] = []
         joins = False  # whether the next token continues the last word
         for position, token_id in enumerate(ids):
@@ -99,13 +109,17 @@ class Vocabulary:
                 spans[-1] = Span(spans[-1].text + text, spans[-1].first, position + 1)
             elif text:
                 spans.append(Span(text, position, position + 1))
-                joins = True
-        return spans
+                joins = self.kind != "words"
+        if complete and joins:
+            spans.pop()
+        return [span for span in spans if self._is_written(span.text)]
 
     def save(self, path: Path) -> None:
         path = Path(path)
         unfinished = path.with_name(path.name + ".unfinished")
         content = {"kind": self.kind, "tokens": list(self.tokens)}
+        if self.written:
+            content["written"] = list(self.written)
         unfinished.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         os.replace(unfinished, path)
 
@@ -116,13 +130,16 @@ class Vocabulary:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
                 raise ModelError(f'{path}: expected an object with "kind" and "tokens"; fetch the model again.')
-            return cls(content.get("kind", ""), tuple(content["tokens"]))
+            return cls(content.get("kind", ""), tuple(content["tokens"]), tuple(content.get("written", ())))
         except (OSError, ValueError, DataError) as error:
             raise ModelError(f"{path}: the vocabulary cannot be read ({error}); fetch the model again.") from None
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens, 1)}
+
+    def _is_written(self, word: str) -> bool:
+        return not self.written or word in self.written
 
     @cached_property
     def _words(self) -> dict[str, list[int]]:
@@ -154,8 +171,15 @@ class Vocabulary:
 def build_vocabulary(data: DataConfig, texts: Iterable[str]) -> Vocabulary:
     """The vocabulary that a recipe asks for, from the texts to train on."""
     if data.tokens == "bpe":
-        return Vocabulary("bpe", learn_pieces(texts, data.bpe_size))
-    return Vocabulary.build(data.tokens, texts)
+        vocabulary = Vocabulary("bpe", learn_pieces(texts, data.bpe_size))
+    else:
+        vocabulary = Vocabulary.build(data.tokens, texts)
+    return replace(vocabulary, written=tuple(data.written.split()))
+
+
+def is_sound(token: str) -> bool:
+    """Whether a token stands for a sound that is not written."""
+    return len(token) > 2 and token[0] == "<" and token[-1] == ">" and token not in (SPACE, UNKNOWN)
 
 
 def _split(kind: Kind, text: str) -> list[str]:
@@ -163,11 +187,14 @@ def _split(kind: Kind, text: str) -> list[str]:
     words = text.split()
     if kind == "words":
         return words
-    return [SPACE if character == " " else character for character in " ".join(words)]
+    spelled = [[word] if is_sound(word) else list(word) for word in words]
+    return [token for n, word in enumerate(spelled) for token in ([SPACE, *word] if n else word)]
 
 
 def _spelled(kind: Kind, token: str) -> tuple[bool, str]:
     """Whether a token begins a word, and what it writes."""
+    if is_sound(token):
+        return True, ""
     if kind == "words":
         return True, token
     if kind == "bpe":
@@ -180,7 +207,7 @@ def _is_token(kind: Kind, token: object) -> bool:
         return False
     if kind == "bpe":
         return MARK not in token[1:]
-    return kind == "words" or token == SPACE or len(token) == 1
+    return kind == "words" or token == SPACE or len(token) == 1 or is_sound(token)
 
 
 def _shorten(text: str) -> str:

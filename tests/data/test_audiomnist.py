@@ -109,7 +109,8 @@ def read_all(folder: Path) -> dict[str, list[Utterance]]:
 
 def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
     for part, utterances in read_all(made).items():
-        wanted = SMALL.train // CLEAN_SHARE if part == "train-clean" else getattr(SMALL, part.split("-")[0])
+        shares = {"train-clean": CLEAN_SHARE, "train-speech": 2}
+        wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1)
         assert len(utterances) == wanted, part
         for one in utterances:
             info = soundfile.info(one.audio)
@@ -120,10 +121,24 @@ def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None
 
 def test_texts_are_digit_words_and_tests_always_have_some(made: Path) -> None:
     for part, utterances in read_all(made).items():
-        for one in utterances:
+        for one in utterances if part != "train-speech" else ():
             assert set(one.text.split()) <= set(DIGITS)
             assert len(one.text.split()) <= 10
             assert one.text or part == "train"
+
+
+def test_spelt_recordings_tell_every_word_that_is_said(made: Path) -> None:
+    spelt = read_manifest(made / "train-spelt.jsonl")
+    sentences = {"go to the shop", "he won it", "seventeen people", "the house is big"}
+    for one in spelt:
+        if one.id.startswith("train-speech"):
+            rest = [word for word in one.text.split() if word not in DIGITS]
+            assert " ".join(rest) in sentences
+            assert ("+" in one.speaker) == (len(rest) < len(one.text.split()))
+        else:
+            assert bool(one.text) == bool(one.speaker)  # no nonsense, and nobody unheard
+            assert "speech-" not in one.speaker
+    assert {one.id for one in read_all(made)["train-speech"]} <= {one.id for one in spelt}
 
 
 def test_phone_and_silence_say_the_same_as_test(made: Path) -> None:

@@ -27,12 +27,13 @@ def calibrate(
     from headsync.data.manifest import read_manifest
     from headsync.folder import CONFIG, load_folder, write_atomically
     from headsync.measure.confidence import Judged, calibrated, fit
-    from headsync.measure.evaluate import evaluate
+    from headsync.measure.evaluate import evaluate, readable
 
     folder = load_folder(model)
     recognizer = loading.load_recognizer(str(model), confidence_scale=1.0, confidence_offset=0.0)
     with progress_bar(manifest.name) as progress:
-        report = evaluate(recognizer, read_manifest(manifest)[:limit], progress=progress)
+        utterances = readable(read_manifest(manifest)[:limit], recognizer.vocabulary)
+        report = evaluate(recognizer, utterances, progress=progress)
     words = [word for outcome in report.outcomes for word in outcome.words]
     if len({word.right for word in words}) < 2:
         raise DataError(

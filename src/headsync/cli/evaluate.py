@@ -43,6 +43,7 @@ def evaluate(
 
     from headsync.data.manifest import read_manifest
     from headsync.measure.evaluate import evaluate as measure
+    from headsync.measure.evaluate import readable
 
     if json_out and not json_out.parent.is_dir():  # said now, not after an hour of work
         raise DataError(f"{json_out}: there is no folder {json_out.parent}; make it first.")
@@ -53,7 +54,7 @@ def evaluate(
     settings |= {"ctc_weight": ctc_weight, "lm_weight": lm_weight}
     recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
     with progress_bar(manifest.name) as progress:
-        report = measure(recognizer, utterances, progress=progress)
+        report = measure(recognizer, readable(utterances, recognizer.vocabulary), progress=progress)
     _print_table(report)
     if reliability:
         Console().print(reliability_table("words by confidence", report.reliability))

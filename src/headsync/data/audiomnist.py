@@ -52,15 +52,18 @@ def prepare(
     takes, sexes = find_takes(Path(source))
     spoken = {part: read_kaldi(Path(speech), part) for part in ("train", "test")} if speech else {}
     others = {part: without_digits(spoken, part) for part in ("train", "dev", "test")}
-    plan = Plan(out, seed, takes, split_speakers(sexes), others)
+    plan = Plan(out, seed, takes, split_speakers(sexes), others, told_sentences(spoken, "train"))
     _stamp(plan)
-    jobs = [(part, index) for part, count in _sizes(strings).items() for index in range(count)]
+    sizes = _sizes(strings, told=bool(plan.told))
+    jobs = [(part, index) for part, count in sizes.items() for index in range(count)]
     made: dict[str, list[Utterance]] = {part: [] for part in PARTS}
     for done, ((part, _), utterance) in enumerate(zip(jobs, _make_all(plan, jobs, workers), strict=True), 1):
         made[part].append(utterance)
         if progress:
             progress(done, len(jobs))
     made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
+    made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
+    made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
     if speech:
@@ -70,11 +73,12 @@ def prepare(
         write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken)))
 
 
-def _sizes(strings: Counts) -> dict[str, int]:
+def _sizes(strings: Counts, told: bool) -> dict[str, int]:
     sizes = {"train": strings.train, "dev": strings.dev, "test": strings.test}
     sizes |= {"test-hard": strings.test, "test-phone": strings.test}
     sizes |= {"test-silence": min(SILENCE_STRINGS, strings.test), "dev-hard": strings.dev}
-    return sizes | {"train-clean": strings.train // CLEAN_SHARE}
+    sizes |= {"train-clean": strings.train // CLEAN_SHARE}
+    return sizes | {"train-speech": strings.train // 2 if told else 0}
 
 
 def _stamp(plan: Plan) -> None:
@@ -155,13 +159,26 @@ def without_digits(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, 
 
     Train and dev share the corpus's train part by speakers, without those who are heard in a natural string or in test.
     """
-    speech = list(spoken.get("test" if part == "test" else "train", []))
-    if part != "test":
-        kept_apart = {one.speaker for one in [*natural_strings(spoken), *spoken.get("test", [])]}
-        speakers = sorted({one.speaker for one in speech} - kept_apart)
-        wanted = {speaker for n, speaker in enumerate(speakers) if (n % _DEV_SHARE == 0) == (part == "dev")}
-        speech = [one for one in speech if one.speaker in wanted]
+    speech = spoken.get("test", []) if part == "test" else _speech_of(spoken, part)
     return tuple(one for one in speech if not _SOUNDS_LIKE_A_DIGIT.intersection(one.text.split()))
+
+
+def told_sentences(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, ...]:
+    """Sentences of train or dev without digits: those with digits are for development (`among_words`)."""
+    return tuple(one for one in _speech_of(spoken, part) if not set(DIGITS).intersection(one.text.split()))
+
+
+def _speech_of(spoken: dict[str, list[Spoken]], part: str) -> list[Spoken]:
+    kept_apart = {one.speaker for one in [*natural_strings(spoken), *spoken.get("test", [])]}
+    speech = spoken.get("train", [])
+    speakers = sorted({one.speaker for one in speech} - kept_apart)
+    wanted = {speaker for n, speaker in enumerate(speakers) if (n % _DEV_SHARE == 0) == (part == "dev")}
+    return [one for one in speech if one.speaker in wanted]
+
+
+def fully_told(utterances: Iterable[Utterance]) -> list[Utterance]:
+    """Strings of digits alone, and recordings of nobody: all that is said in them is in their text."""
+    return [one for one in utterances if OTHER_SPEECH not in one.speaker and bool(one.text) == bool(one.speaker)]
 
 
 def among_words(spoken: dict[str, list[Spoken]]) -> list[Spoken]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,12 +31,14 @@ from headsync.data.manifest import Utterance
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Parts by number: the number is part of every recording's seed, so the order must stay.
 PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean")
+PARTS += ("train-speech",)  # the only part in which other speech is told word by word
 
 LONGEST_SECONDS = 16.0
 OTHER_SPEECH = "speech-"  # before the names of those who say no digits
 MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
 ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the room alone
 SILENCE_SECONDS = 30.0  # around the strings of test-silence
+ALONE_CHANCE = 0.6  # of a sentence without a string beside it
 NOTHING_CHANCE, OTHER_SPEECH_CHANCE, NONSENSE_CHANCE = 0.05, 0.15, 0.08  # of train recordings without any digit
 OTHER_SOUND_CHANCE = 0.5  # of a recording that is given the sound of the other corpus
 SAME_ONSET = ({6, 7}, {4, 5})  # the beginning of one and the rest of the other may still be heard as the other
@@ -65,6 +67,7 @@ class Plan:
     takes: Takes
     speakers: dict[str, tuple[str, ...]]  # train, dev, test
     others: dict[str, tuple[Spoken, ...]]  # train, dev, test: speech without digits
+    told: tuple[Spoken, ...] = ()  # train: speech whose every word may be told
 
     def voices(self, part: str) -> tuple[str, ...]:
         return self.speakers[part.split("-")[0]]
@@ -147,6 +150,8 @@ class Studio:
         generator = np.random.default_rng([self.plan.seed, PARTS.index(part), index])
         if part in ("train", "test-hard", "dev-hard"):
             return self._rough(part, generator)
+        if part == "train-speech":
+            return self._told_speech(part, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
         clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
         if part == "test-phone":
@@ -252,6 +257,20 @@ class Studio:
         samples = self._varied_speech(one, part, generator)
         return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"{OTHER_SPEECH}{one.speaker}")
 
+    def _told_speech(self, part: str, generator: Generator) -> Made:
+        """A sentence, often with a string of digits before it or after it, and the words of all of it."""
+        one = _pick(self.plan.told, generator)
+        voice = self._varied_speech(one, part, generator)
+        made = Made(voice, one.text, f"{OTHER_SPEECH}{one.speaker}")
+        if generator.random() >= ALONE_CHANCE:
+            string = self._string(part, generator, replace(ROUGH, other_speech_chance=0.0))
+            pause = int(generator.uniform(0.1, 0.6) * SAMPLE_RATE)
+            if len(voice) + pause + len(string.samples) <= LONGEST_SECONDS * SAMPLE_RATE:
+                level = _amplitude(string.samples) * augment.decibel(generator.uniform(-6, 6)) / _amplitude(voice)
+                both = [made._replace(samples=voice * np.float32(level)), string]
+                made = _one_after_another(both if generator.random() < 0.5 else both[::-1], pause)
+        return made._replace(samples=augment.roughen(made.samples, generator, lambda: self._babblers(part, generator)))
+
     def _varied_speech(self, one: Spoken, part: str, generator: Generator) -> FloatArray:
         """Other speech, varied as the strings are, and often with the sound of a digits' speaker."""
         samples = _as_float(self.other(one.audio))
@@ -342,6 +361,16 @@ def _starts(pieces: Sequence[FloatArray], gaps: Sequence[int], lead: int) -> lis
         overlap = min(max(-gap, 0), len(before) // 3, len(after) // 3)  # never more than two digits at once
         starts.append(starts[-1] + len(before) - overlap + max(gap, 0))
     return starts
+
+
+def _one_after_another(parts: Sequence[Made], pause: int) -> Made:
+    starts = _starts([part.samples for part in parts], [pause] * len(parts), 0)
+    silence = np.zeros(starts[-1] + len(parts[-1].samples), dtype=np.float32)
+    samples = augment.join([part.samples for part in parts], starts, silence)
+    text, speaker = (
+        sign.join(words) for sign, words in zip(" +", zip(*(p[1:] for p in parts), strict=True), strict=True)
+    )
+    return Made(samples, text, speaker)
 
 
 def _in_silence(samples: FloatArray, generator: Generator) -> FloatArray:

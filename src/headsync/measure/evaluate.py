@@ -7,7 +7,7 @@ measured is what a person gets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headsync.audio import stream_audio
@@ -23,6 +23,7 @@ from headsync.measure.errors import (
 )
 from headsync.measure.latency import percentiles
 from headsync.measure.timing import Listener, TimedSession
+from headsync.tokens import Vocabulary
 
 PIECE_SECONDS = 0.1
 
@@ -85,6 +86,11 @@ def evaluate(recognizer: Listener, utterances: Sequence[Utterance], *, progress:
         if progress:
             progress(len(outcomes), len(utterances))
     return summarise(outcomes)
+
+
+def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Utterance]:
+    """The utterances with as much of their texts as the model is meant to write."""
+    return [replace(utterance, text=vocabulary.readable(utterance.text)) for utterance in utterances]
 
 
 def summarise(outcomes: Sequence[Outcome]) -> Report:

@@ -22,8 +22,8 @@ from torch import Tensor
 from headsync.config import Config, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
-from headsync.features import NUM_MEL, Statistics
-from headsync.folder import CARD, STATISTICS, WEIGHTS, save_folder, save_statistics, write_atomically
+from headsync.features import Features, Statistics
+from headsync.folder import CARD, STATISTICS, VOCABULARY, WEIGHTS, save_folder, save_statistics, write_atomically
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.align import limits_of
@@ -42,6 +42,7 @@ from headsync.train.report import Report
 from headsync.train.schedule import noam
 
 CHECKPOINT = "checkpoint.safetensors"
+OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
 
 
 @dataclass
@@ -99,11 +100,11 @@ def start(config: Config, say: Callable[[str], None]) -> Run:
     train_set = _usable(train_set, vocabulary, config.data.train, say)
     dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     torch.manual_seed(config.training.seed)
-    model = Model(config, NUM_MEL, vocabulary.size)
+    model = Model(config, config.features.columns, vocabulary.size)
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     folder = Path(config.training.folder)
     if config.training.start_from and not (folder / CHECKPOINT).exists():
-        _start_from(model, Path(config.training.start_from))
+        _start_from(model, vocabulary, Path(config.training.start_from), say)
     folder.mkdir(parents=True, exist_ok=True)
     statistics = _statistics(folder / STATISTICS, config.training.start_from, train_set, say)
     progress = Progress(fingerprint=_fingerprint(config, vocabulary))
@@ -261,11 +262,16 @@ def _statistics(path: Path, start_from: str, utterances: list[Utterance], say: C
     return Statistics.load(path)
 
 
-def _start_from(model: Model, folder: Path) -> None:
-    """Weights of another run, of the same sizes."""
+def _start_from(model: Model, vocabulary: Vocabulary, folder: Path, say: Callable[[str], None]) -> None:
+    """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same."""
     path = folder / WEIGHTS
     try:
-        model.load_state_dict(load_file(path))
+        weights = load_file(path)
+        if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
+            say(f"{folder} has other tokens: their embedding and the layers that score them start anew")
+            own = model.state_dict()
+            weights |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
+        model.load_state_dict(weights)
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
