@@ -5,12 +5,13 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
+from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
 
 WORDS = (Word("seven", 0.12345, 0.5), Word("three", 0.5, 0.98765, 0.87654))
 PARTIAL = Partial(3, "seven three", WORDS, 0.31239, 1.3, 1)
 FINAL = Final(3, "seven three", WORDS, 0.31239, 1.3, (12, 24), 0.123456, (Alternative("eleven", 2.34567),))
 ENDPOINT = Endpoint(3, "pause", 1.30049)
+ATTENTION = Attention(3, 0, "seven", 0.08, 0.04, ((0.25, 0.5), (0.0, 0.125)), (0.16, 0.12), 1.30049)
 
 
 def test_partial_to_dict_has_everything_and_times_in_milliseconds() -> None:
@@ -39,7 +40,21 @@ def test_an_endpoint_says_which_why_and_when() -> None:
     assert ENDPOINT.to_dict() == {"type": "endpoint", "utterance": 3, "reason": "pause", "time_seconds": 1.3}
 
 
-@pytest.mark.parametrize("event", [PARTIAL, FINAL, ENDPOINT])
+def test_attention_says_where_each_head_looked() -> None:
+    assert ATTENTION.to_dict() == {
+        "type": "attention",
+        "utterance": 3,
+        "number": 0,
+        "token": "seven",
+        "start_seconds": 0.08,
+        "frame_seconds": 0.04,
+        "weights": [[0.25, 0.5], [0.0, 0.125]],
+        "halts_seconds": [0.16, 0.12],
+        "time_seconds": 1.3,
+    }
+
+
+@pytest.mark.parametrize("event", [PARTIAL, FINAL, ENDPOINT, ATTENTION])
 def test_an_event_is_json_and_cannot_be_changed(event: Event) -> None:
     assert json.loads(json.dumps(event.to_dict())) == event.to_dict()
     with pytest.raises(FrozenInstanceError):

@@ -13,9 +13,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from headsync import AudioError, ConfigError, Endpoint, Event, Final, Partial, Recognizer, shipped_models
+from headsync import Attention, AudioError, ConfigError, Endpoint, Event, Final, Partial, Recognizer, shipped_models
 from headsync.audio import resample
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
+from headsync.engine.trace import TracingEngine
 from headsync.features import NUM_MEL, Statistics, log_mel, normalise
 from headsync.folder import WEIGHTS, save_folder
 from headsync.nn.model import Model
@@ -74,9 +75,11 @@ def recognizer(folder: Path) -> Recognizer:
     return Recognizer.load(folder)
 
 
-def listen(recognizer: Recognizer, samples: np.ndarray, rate: int, cuts: list[int] | None = None) -> list[Event]:
+def listen(
+    recognizer: Recognizer, samples: np.ndarray, rate: int, cuts: list[int] | None = None, attention: bool = False
+) -> list[Event]:
     """All events of a stream that is cut at the given places."""
-    session = recognizer.session()
+    session = recognizer.session(attention)
     events = [event for piece in np.split(samples, cuts or []) for event in session.push(piece, rate)]
     return events + session.finish()
 
@@ -222,6 +225,56 @@ def test_shipped_models_are_as_indifferent_to_cutting(name: str, rate: int, chan
     recognizer, samples = Recognizer.load(name), sound(rate, channels)
     cuts = np.random.default_rng(rate).integers(0, len(samples), 30)
     assert listen(recognizer, samples, rate, sorted(cuts)) == listen(recognizer, samples, rate)
+
+
+LOOKING = [("hs-dacs", 1), ("hs-dacs", 4), ("mocha", 2), ("cif", 2), ("softmax", 2), ("triggered", 3), ("bs-dec", 3)]
+
+
+@pytest.mark.parametrize(("attention", "beam"), LOOKING)
+def test_who_asks_is_told_where_the_heads_looked(tmp_path: Path, attention: str, beam: int) -> None:
+    """With any search: once for every token of the final texts, in order, before the text is final; the rest is as it
+    is without asking, and no cutting changes any of it."""
+    save_random_model(tmp_path, attention, seed=1 if attention == "triggered" else 5)  # with which it says something
+    recognizer, samples = Recognizer.load(tmp_path, beam=beam), sound(16_000)
+    events = listen(recognizer, samples, 16_000, attention=True)
+    assert listen(recognizer, samples, 16_000, [1, 5000, 5001, 20_000, 33_333], attention=True) == events
+    looks = [event for event in events if isinstance(event, Attention)]
+    assert [event for event in events if event not in looks] == listen(recognizer, samples, 16_000)
+    told: list[Attention] = []
+    for event in events:
+        if isinstance(event, Attention):
+            told.append(event)
+        elif isinstance(event, Final):
+            text = "".join(" " if look.token == "<space>" else look.token for look in told)
+            assert " ".join(text.split()) == event.text
+            assert [(look.utterance, look.number) for look in told] == [(event.utterance, n) for n in range(len(told))]
+            assert len(told) == len(event.halts)
+            told = []
+    assert told == []
+    for look in looks:
+        assert len(look.weights) == len(look.halts_seconds) == 2
+        for weights, halt in zip(look.weights, look.halts_seconds, strict=True):
+            looked = [look.start_seconds + n * look.frame_seconds for n, weight in enumerate(weights) if weight]
+            assert max(looked, default=-1.0) < halt <= look.time_seconds  # 0: this head found nothing
+    assert max(w for look in looks for head in look.weights for w in head) > 0.05
+
+
+def test_the_looks_are_those_of_the_network(folder: Path) -> None:
+    plain = Recognizer.load(folder)
+    engine = TracingEngine(plain.engine.model)  # type: ignore[attr-defined]
+    recognizer = Recognizer(plain.folder, engine, plain.search.config)
+    events = listen(recognizer, sound(16_000), 16_000, attention=True)
+    first = [event for event in events if isinstance(event, Attention) and event.utterance == 0]
+    tokens = [VOCABULARY.tokens.index(look.token) + 1 for look in first]
+    assert len(first) > 2
+    begins = finals(events)[0].halts[0] - int(engine.steps[1,].end_NH.max())  # of the utterance, in the stream
+    for n, look in enumerate(first):
+        known = engine.steps[1, *tokens[:n]]
+        start = round(look.start_seconds / 0.04) - begins
+        kept = known.weights_NHT[-1][:, start : start + len(look.weights[0])]
+        np.testing.assert_allclose(np.array(look.weights), kept, atol=5.1e-4)
+        assert known.weights_NHT[-1].sum() == pytest.approx(kept.sum(), abs=0.01 * known.weights_NHT[-1].size)
+        np.testing.assert_allclose(look.halts_seconds, (begins + known.end_NH[-1]) * 0.04)
 
 
 def test_the_threshold_can_be_changed(folder: Path) -> None:

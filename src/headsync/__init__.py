@@ -14,12 +14,13 @@ Start reading at `headsync.recognizer`.
 from __future__ import annotations
 
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, ModelError, TrainingError
-from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
+from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
 from headsync.folder import shipped as shipped_models
 from headsync.recognizer import Recognizer, Session
 
 __all__ = [
     "Alternative",
+    "Attention",
     "AudioError",
     "ConfigError",
     "DataError",

@@ -1,11 +1,13 @@
 """What a stream says: the last stage of the data path, and all that a caller sees of it.
 
     search ──► Partial, Partial, ... Final, Endpoint ──► screen, file, network
+               (Attention)
 
 Any number of `Partial`s, then exactly one `Final` for each utterance; utterance ids count from 0, and the texts of the
 Finals joined are the transcript. A Partial has a part that stays, `committed`, and a part that the next event may take
 back, `tentative`; a Final stays as it is. An `Endpoint` says why an utterance ended before the stream did, or that
-nobody has spoken for long. An event that would say the same as the one before is not sent.
+nobody has spoken for long. An event that would say the same as the one before is not sent. Who asks for it gets an
+`Attention` for every token, as soon as it is sure to stay.
 """
 
 from __future__ import annotations
@@ -124,8 +126,41 @@ class Endpoint:
         return {"type": "endpoint", "utterance": self.utterance, "reason": self.reason, "time_seconds": time}
 
 
+@dataclass(frozen=True)
+class Attention:
+    """Where the heads of the highest layer looked when a token was written, and where each of them stopped.
+
+    `weights` holds for each head what it gave to the frames from `start_seconds` on, each `frame_seconds` long; frames
+    before and after them got next to nothing. `halts_seconds` is for each head the end of the last frame that it
+    consumed. All times are seconds of the stream.
+    """
+
+    utterance: int
+    number: int  # of the token in its utterance, from 0
+    token: str
+    start_seconds: float
+    frame_seconds: float
+    weights: tuple[tuple[float, ...], ...]
+    halts_seconds: tuple[float, ...]
+    time_seconds: float  # how much audio had to arrive for this event
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON-able values, with its type, times rounded to milliseconds."""
+        return {
+            "type": "attention",
+            "utterance": self.utterance,
+            "number": self.number,
+            "token": self.token,
+            "start_seconds": round(self.start_seconds, 3),
+            "frame_seconds": self.frame_seconds,
+            "weights": [list(head) for head in self.weights],
+            "halts_seconds": [round(seconds, 3) for seconds in self.halts_seconds],
+            "time_seconds": round(self.time_seconds, 3),
+        }
+
+
 Text: TypeAlias = Partial | Final  # events that hold text
-Event: TypeAlias = Text | Endpoint
+Event: TypeAlias = Text | Endpoint | Attention
 
 
 def _shared(event: Text) -> dict[str, Any]:

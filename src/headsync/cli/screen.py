@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from headsync.events import Endpoint, Event, Final, Partial
+from headsync.events import Event, Final, Partial
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ class Timeline(AbstractContextManager["Timeline"]):
         self._prefix = prefix
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Endpoint):
+        if not isinstance(event, Partial | Final):
             return
         mark = "." if isinstance(event, Final) else ""
         typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.events import Endpoint, Event, Final, Text
+from headsync.events import Event, Final, Partial, Text
 
 
 class Percentiles(NamedTuple):
@@ -29,9 +29,8 @@ def word_delays(events: Sequence[Event]) -> list[float]:
     """
     utterances: dict[int, list[Text]] = {}
     for event in events:
-        if isinstance(event, Endpoint):
-            continue
-        utterances.setdefault(event.utterance, []).append(event)
+        if isinstance(event, Partial | Final):
+            utterances.setdefault(event.utterance, []).append(event)
     ended = [utterance for utterance in utterances.values() if isinstance(utterance[-1], Final)]
     return [
         _settled_seconds(utterance, position) - word.end_seconds

@@ -50,10 +50,11 @@ class Search:
     def joint(self) -> Joint:
         return Joint(self.config, self.end, self.hotwords)
 
-    def start(self) -> Beam:
+    def start(self, looking: bool = False) -> Beam:
         ctc = ctc_prefix.start(1) if self.config.ctc_weight else None
         language = self.language.start(1) if self.language and self.config.lm_weight else None
-        return Beam((Hypothesis(),), (), self.engine.start_decoder(1), ctc, language)
+        first = Hypothesis(looks=() if looking else None)
+        return Beam((first,), (), self.engine.start_decoder(1), ctc, language)
 
     def advance(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         """Take all the steps that can be taken on the frames that there are.
@@ -88,7 +89,8 @@ class Search:
         state = beam.state if len(rows) == len(beam.live) else take_rows(beam.state, rows)
         decoded = self.engine.decode(self._last(beam)[rows], _up_to(heard.memory, window), state, window)
         spikes = [heard.evidence.after(len(beam.live[row].tokens), beam.live[row].searched) for row in rows]
-        found = answers(rows, [-1 if spike is None else spike for spike in spikes], decoded, window)
+        looking = beam.live[0].looks is not None
+        found = answers(rows, [-1 if spike is None else spike for spike in spikes], decoded, window, looking)
         return step.heard(found) if len(found.row_B) else step
 
     def _limit(self, h: Hypothesis, heard: Heard, final: bool) -> int | None:
@@ -131,7 +133,7 @@ class Search:
         live, rows, ended = [], [], list(beam.ended)
         for row, column in best_first(found.joint_BK, self.config.beam):
             sure = math.exp(found.joint_BK[row, column] - total_B[row])
-            grown = self._grown(beam.live[row], found, (row, column), step.answers.end_BNH[row], sure)
+            grown = self._grown(beam.live[row], found, (row, column), step.answers, sure)
             if found.token_BK[row, column] == self.end:
                 ended.append(grown)
             else:
@@ -145,8 +147,9 @@ class Search:
         return Beam(tuple(live), tuple(ended), *states)
 
     def _grown(
-        self, h: Hypothesis, found: Candidates, place: tuple[int, int], end_NH: IntArray, sure: float
+        self, h: Hypothesis, found: Candidates, place: tuple[int, int], given: Answers, sure: float
     ) -> Hypothesis:
+        end_NH = given.end_BNH[place[0]]
         token, t = int(found.token_BK[place]), int(end_NH.max())  # t: furthest frame of any head of any layer
         if self.config.halting == "monotone":
             t = max(h.t, t)
@@ -164,6 +167,7 @@ class Search:
             hotwords=float(found.hotwords_BK[place]),
             confidences=(*h.confidences, sure) if writes else h.confidences,
             node=self.hotwords.after(h.node, token) if self.hotwords and writes else h.node,
+            looks=h.looked(given.look_B[place[0]]) if writes else h.looks,
         )
 
     def _pruned(self, beam: Beam) -> Beam:

@@ -45,9 +45,9 @@ from headsync.search.step import Step
 class BlockwiseSearch(Search):
     """What does not change during a search; the policy is of no use, a step looks at all there is in its block."""
 
-    def start(self) -> Beam:
+    def start(self, looking: bool = False) -> Beam:
         """CTC is carried along also where it has no weight: it knows whether more has been said."""
-        return super().start()._replace(ctc=ctc_prefix.start(1))
+        return super().start(looking)._replace(ctc=ctc_prefix.start(1))
 
     def advance(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         """Each call is a block, by the published rules; by the corrected ones any number of blocks, or none."""

@@ -50,7 +50,8 @@ class Searcher(Protocol[B]):
     @property
     def config(self) -> DecodingConfig: ...
 
-    def start(self) -> B: ...
+    def start(self, looking: bool = False) -> B:
+        """The beam of an utterance; `looking`: its hypotheses are to tell where the heads looked."""
 
     def advance(self, beam: B, heard: Heard, final: bool) -> B:
         """All that can be written on the frames that there are; `final`: no more will come."""

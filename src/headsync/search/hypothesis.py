@@ -9,6 +9,7 @@ from headsync.audio import FloatArray
 from headsync.engine import Memory, State
 from headsync.search.ctc_prefix import CtcState
 from headsync.search.evidence import Evidence
+from headsync.search.look import Look
 from headsync.search.step import Step
 
 
@@ -28,10 +29,15 @@ class Hypothesis:
     hotwords: float = 0.0
     confidences: tuple[float, ...] = ()  # of every token, among all that could have stood there
     node: int = 0  # among the hotwords
+    looks: tuple[Look, ...] | None = None  # of every token; None: nobody wants to see them
 
     @property
     def t(self) -> int:
         return self.halts[-1] if self.halts else 0
+
+    def looked(self, look: Look | None) -> tuple[Look, ...] | None:
+        """The looks with one more, if they are kept."""
+        return None if self.looks is None or look is None else (*self.looks, look)
 
 
 class Beam(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from headsync.audio import FloatArray
 from headsync.engine import NO_LIMIT, Decoded, IntArray, State, Window
+from headsync.search.look import LookArray, looks
 from headsync.search.scorers import Scores
 from headsync.streaming import take_rows
 
@@ -23,6 +24,7 @@ class Answers(NamedTuple):
     state: State
     searched_B: IntArray  # up to here it would have been pointless to look further
     seen_B: IntArray  # frames on which the answer rests, and the evidence for the step
+    look_B: LookArray
 
 
 class Step(NamedTuple):
@@ -51,11 +53,12 @@ class Step(NamedTuple):
         return self._replace(answers=take_rows(self.answers, kept) if kept else None)
 
 
-def answers(rows: list[int], spikes: list[int], decoded: Decoded, window: Window) -> Answers:
+def answers(rows: list[int], spikes: list[int], decoded: Decoded, window: Window, looking: bool = False) -> Answers:
     """The decided ones among the rows that were asked; the evidence for each was at a frame of `spikes`."""
     seen_B = np.maximum(decoded.end_BNH.max((1, 2)), np.array(spikes) + 1)
     searched_B = np.where(window.limit_B < NO_LIMIT, window.limit_B, seen_B)
-    found = Answers(np.array(rows), decoded.log_p_BV, decoded.end_BNH, decoded.state, searched_B, seen_B)
+    rest = decoded.log_p_BV, decoded.end_BNH, decoded.state, searched_B, seen_B, looks(decoded, looking)
+    found = Answers(np.array(rows), *rest)
     ready = np.flatnonzero(decoded.ready_B).tolist()
     return found if len(ready) == len(rows) else take_rows(found, ready)
 

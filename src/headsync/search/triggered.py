@@ -34,6 +34,7 @@ from headsync.search.ctc_prefix import IMPOSSIBLE
 from headsync.search.hotwords import Hotwords
 from headsync.search.hypothesis import Beam, Heard, Hypothesis
 from headsync.search.joint import Joint
+from headsync.search.look import Look, looks
 from headsync.search.scorers import LanguageModel, Scores
 from headsync.search.step import join_rows
 from headsync.streaming import take_rows
@@ -93,6 +94,7 @@ class Answer(NamedTuple):
     log_p_V: FloatArray
     end_NH: IntArray
     state: State
+    look: Look | None
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,10 @@ class TriggeredSearch:
     def joint(self) -> Joint:
         return Joint(self.config, self.end, self.hotwords)
 
-    def start(self) -> TriggeredBeam:
+    def start(self, looking: bool = False) -> TriggeredBeam:
         language = self.language.start(1) if self.language and self.config.lm_weight else None
-        return TriggeredBeam(self._told([Prefix(Hypothesis(), self.engine.start_decoder(1), language=language)]))
+        first = Hypothesis(looks=() if looking else None)
+        return TriggeredBeam(self._told([Prefix(first, self.engine.start_decoder(1), language=language)]))
 
     def advance(self, beam: TriggeredBeam, heard: Heard, final: bool) -> TriggeredBeam:
         """Take the frames whose look-ahead has come; at the end all of them, and let the texts end."""
@@ -192,7 +195,7 @@ class TriggeredSearch:
                 answer, token = answers[parent.h.tokens], prefix.h.tokens[-1]
                 h = self._stepped(prefix.h, token, answer)
                 confidences = (*h.confidences, float(sure[parent.h.tokens][token]))
-                h = replace(h, halts=(*h.halts, frame + 1), confidences=confidences)
+                h = replace(h, halts=(*h.halts, frame + 1), confidences=confidences, looks=h.looked(answer.look))
                 prefix = replace(prefix, h=h, state=answer.state, parent=None)
             scored.append(prefix)
         return scored
@@ -226,9 +229,10 @@ class TriggeredSearch:
             state = join_rows(*(prefix.state for prefix in rows))
             decoded = self.engine.decode(self._last(rows), memory, state, window)
             assert decoded.ready_B.all()
+            look_B = looks(decoded, rows[0].h.looks is not None)
             for n, prefix in enumerate(rows):
-                answer = Answer(decoded.log_p_BV[n], decoded.end_BNH[n], take_rows(decoded.state, [n]))
-                answers[prefix.h.tokens] = answer
+                state = take_rows(decoded.state, [n])
+                answers[prefix.h.tokens] = Answer(decoded.log_p_BV[n], decoded.end_BNH[n], state, look_B[n])
         return answers
 
     def _told(self, prefixes: Sequence[Prefix]) -> tuple[Prefix, ...]:
