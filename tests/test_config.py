@@ -96,7 +96,7 @@ def test_a_choice_lists_what_it_can_be(tmp_path: Path, value: str) -> None:
         "decoding.beam = 0", "decoding.lookahead_frames = 0", "decoding.evidence = 1.5",
         "data.workers = -1",
         "training.seed = -1", "training.threads = 0", "training.epochs = 0", "training.epochs_per_pass = 0",
-        "training.patience = -1", "training.batch_frames = 0", "training.ctc_weight = 1.0",
+        "training.patience = -1", "training.batch_frames = 0", "training.ctc_weight = 1.1",
         "training.label_smoothing = 1.0", "training.noam_factor = 0.0", "training.warmup_updates = 0",
         "training.clip_norm = -5.0", "training.untruncated_updates = -1", "training.average = 0",
         "training.checkpoint_seconds = -1.0", "training.checkpoint_seconds = nan",

@@ -168,6 +168,7 @@ class TrainingConfig:
 
     folder: str = "runs/run"
     start_from: str = ""  # a model folder whose weights and feature statistics to start from
+    encoder_from: str = ""  # or one of which to take the encoder, with its CTC and statistics, and not the decoder
     seed: int = 1
     threads: int = 1
     epochs: int = 100
@@ -196,7 +197,12 @@ class TrainingConfig:
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
-        _fraction(ctc_weight=self.ctc_weight, label_smoothing=self.label_smoothing)
+        _fraction(label_smoothing=self.label_smoothing)
+        _at_least(0, ctc_weight=self.ctc_weight)
+        if self.ctc_weight > 1:
+            raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which trains the encoder alone")
+        if self.start_from and self.encoder_from:
+            raise ConfigError("start_from and encoder_from are two ways to start; set one of them")
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headsync.measure.timing import Listener
+    from headsync.recognizer import Recognizer
 
 
 def load_recognizer(
     model: str | None, *, lm: Path | None = None, hotwords: Sequence[tuple[str, float]] = (), **settings: Any
-) -> Listener:
+) -> Recognizer:
     """Load a model by name or folder; None is the shipped one, and a setting of None is what its folder says."""
     from headsync.recognizer import Recognizer
 

@@ -15,15 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from headsync.config import Config, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
 from headsync.features import Features, Statistics
-from headsync.folder import CARD, STATISTICS, VOCABULARY, WEIGHTS, save_folder, save_statistics, write_atomically
+from headsync.folder import CARD, STATISTICS, WEIGHTS, save_folder, write_atomically
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.align import limits_of
@@ -35,14 +33,14 @@ from headsync.train.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from headsync.train.data import Batch, Batches, check_not_empty, load, plan, statistics_of, usable
+from headsync.train.data import Batch, Batches, check_not_empty, load, plan, usable
 from headsync.train.evaluate import DevResult, evaluate_dev
 from headsync.train.losses import Losses, joint_loss
 from headsync.train.report import Report
 from headsync.train.schedule import noam
+from headsync.train.starting import take_statistics, take_weights
 
 CHECKPOINT = "checkpoint.safetensors"
-OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
 
 
 @dataclass
@@ -103,10 +101,10 @@ def start(config: Config, say: Callable[[str], None]) -> Run:
     model = Model(config, config.features.columns, vocabulary.size)
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     folder = Path(config.training.folder)
-    if config.training.start_from and not (folder / CHECKPOINT).exists():
-        _start_from(model, vocabulary, Path(config.training.start_from), say)
+    if not (folder / CHECKPOINT).exists():
+        take_weights(model, vocabulary, config.training, say)
     folder.mkdir(parents=True, exist_ok=True)
-    statistics = _statistics(folder / STATISTICS, config.training.start_from, train_set, say)
+    statistics = take_statistics(folder / STATISTICS, config.training, train_set, say)
     progress = Progress(fingerprint=_fingerprint(config, vocabulary))
     run = Run(config, folder, train_set, dev_set, vocabulary, statistics, model, adam, progress)
     if run.checkpoint.exists():
@@ -250,33 +248,6 @@ def _usable(
     if short:
         say(f"{name}: {len(short)} utterances are too short for their text and are left out: {_some(short)}")
     return fit
-
-
-def _statistics(path: Path, start_from: str, utterances: list[Utterance], say: Callable[[str], None]) -> Statistics:
-    """Measured once; or those that the weights to start from are used to."""
-    if not path.exists() and start_from:
-        save_statistics(path, Statistics.load(Path(start_from) / STATISTICS))
-    elif not path.exists():
-        say("measuring mean and variance of the features")
-        save_statistics(path, statistics_of(utterances))
-    return Statistics.load(path)
-
-
-def _start_from(model: Model, vocabulary: Vocabulary, folder: Path, say: Callable[[str], None]) -> None:
-    """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same."""
-    path = folder / WEIGHTS
-    try:
-        weights = load_file(path)
-        if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
-            say(f"{folder} has other tokens: their embedding and the layers that score them start anew")
-            own = model.state_dict()
-            weights |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
-        model.load_state_dict(weights)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            f"training.start_from = {str(folder)!r}: its weights do not fit this recipe ({reason})"
-        ) from None
 
 
 def _resume(run: Run, say: Callable[[str], None]) -> None:
