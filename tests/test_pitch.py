@@ -171,7 +171,7 @@ def test_the_best_state_before_is_found_among_all(seed: int, roughness: float, s
     costs = (rough - rough.min()).astype(np.float32)
     states = np.arange(417)
     everything = costs + jump_cost(states[:, None] - states).astype(np.float32)
-    before, reached = pitch._transit(costs)
+    before, reached = pitch._transit(costs, pitch._Room.make())
     np.testing.assert_array_equal(reached, everything.min(axis=1))
     np.testing.assert_array_equal(everything[states, before], everything.min(axis=1))
 

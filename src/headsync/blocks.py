@@ -17,8 +17,7 @@ import numpy as np
 from headsync.audio import SAMPLE_RATE, FloatArray
 from headsync.config import EncoderConfig
 from headsync.engine import Encoded, Engine, Memory, State
-from headsync.features import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL
-from headsync.framing import SUBSAMPLING, embedded_frames, needed_features
+from headsync.framing import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL, SUBSAMPLING, embedded_frames, needed_features
 
 
 class Block(NamedTuple):
@@ -39,11 +38,14 @@ class Blocks:
     ahead_TE: FloatArray  # embedded frames of the right context: the next window begins with them
     state: State
     embedded: int = 0  # frames so far
+    delay_samples: int = 0  # that must come behind a feature frame before it is there
 
     @classmethod
-    def start(cls, engine: Engine, config: EncoderConfig) -> Blocks:
-        none = np.zeros((0, NUM_MEL), np.float32)
-        return cls(engine, config, none, np.zeros((0, 0), np.float32), engine.start_encoder(1))
+    def start(
+        cls, engine: Engine, config: EncoderConfig, columns: int = NUM_MEL, delay_samples: int = 0
+    ) -> Blocks:
+        none, state = np.zeros((0, columns), np.float32), engine.start_encoder(1)
+        return cls(engine, config, none, np.zeros((0, 0), np.float32), state, delay_samples=delay_samples)
 
     def push(self, features_TF: FloatArray, final: bool) -> tuple[list[Block], Blocks]:
         """All blocks that are complete with these features; with `final`, all there are."""
@@ -84,14 +86,16 @@ class Blocks:
         window[0, :length] = self.ahead_TE[:width]
         encoded = self.engine.encode(window, np.array([length]), self.state)
         after = replace(self, ahead_TE=self.ahead_TE[centre:], state=encoded.state)
-        return _block(encoded, min(centre, length), _audio_seconds(self.embedded)), after
+        return _block(encoded, min(centre, length), self._audio_seconds), after
+
+
+    @property
+    def _audio_seconds(self) -> float:
+        """Audio that the embedded frames needed, in a stream that goes on."""
+        samples = (needed_features(self.embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES
+        return (samples + self.delay_samples) / SAMPLE_RATE
 
 
 def _block(encoded: Encoded, frames: int, seconds: float) -> Block:
     keys, values = (part[:, :, :, :frames] for part in encoded.memory)
     return Block(encoded.log_ctc_BTV[0, :frames], Memory(keys, values), seconds)
-
-
-def _audio_seconds(embedded: int) -> float:
-    """Audio that so many embedded frames need."""
-    return ((needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES) / SAMPLE_RATE

@@ -3,12 +3,16 @@
 Stage two of the data path. The state of the stream is a value, the samples that no frame has passed by yet, and the
 whole utterance is the drained stream: whole and stream share `step`, so they agree bit for bit.
 
-Shapes: samples (n,), frames (t, 80).
+`Features` is what a model asks for: the energies alone, or with the three columns of `pitch.py` beside them. Pitch is
+known later than energy, so that energies wait for it.
+
+Shapes: samples (n,), frames (t, 80) or (t, 83).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +22,10 @@ import safetensors
 from safetensors.numpy import load_file, save_file
 
 from headsync.audio import SAMPLE_RATE, FloatArray
+from headsync.config import FeaturesConfig
 from headsync.errors import ModelError
-
-NUM_MEL = 80
-FRAME_SAMPLES = 400
-HOP_SAMPLES = 160
+from headsync.framing import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL
+from headsync.pitch import Pitch, PitchState
 
 _PCM_SCALE = np.float32(32768.0)  # Kaldi's energies are those of 16-bit samples
 _PIECE_SAMPLES = 30 * SAMPLE_RATE  # the extractor takes a Python list: bound what it costs on a long recording
@@ -51,21 +54,64 @@ def log_mel(samples: FloatArray) -> FloatArray:
     return np.concatenate(frames)
 
 
-class Statistics(NamedTuple):
-    """Mean and deviation of every mel band over a training set: global, hence safe for streams."""
+class FeatureState(NamedTuple):
+    """A stream of features between two pushes."""
 
-    mean: FloatArray  # (80,)
-    deviation: FloatArray  # (80,)
+    rest: FloatArray  # samples that later frames still need
+    energies: FloatArray  # frames that wait for their pitch
+    pitch: PitchState | None
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of a model as a stream: log-mel energies, and pitch beside them where it has been trained so."""
+
+    pitch: Pitch | None = None
+
+    @classmethod
+    def of(cls, config: FeaturesConfig) -> Features:
+        return cls(Pitch() if config.pitch else None)
+
+    @property
+    def delay_samples(self) -> int:
+        """How many samples must have come behind the end of a frame before its row is there."""
+        return self.pitch.delay_samples if self.pitch else 0
+
+    def start(self) -> FeatureState:
+        """The state before the first sample."""
+        return FeatureState(start(), np.zeros((0, NUM_MEL), np.float32), self.pitch.start() if self.pitch else None)
+
+    def step(self, samples: FloatArray, state: FeatureState, final: bool = False) -> tuple[FloatArray, FeatureState]:
+        """The rows that these samples complete, and the state; `final` says that no more will come."""
+        energies, rest = step(samples, state.rest)
+        if self.pitch is None or state.pitch is None:
+            return energies, state._replace(rest=rest)
+        pitch, after = self.pitch.step(samples, state.pitch, final)
+        waiting = np.concatenate([state.energies, energies])
+        rows = np.concatenate([waiting[: len(pitch)], pitch], axis=1)
+        return rows, FeatureState(rest, waiting[len(pitch) :].copy(), after)
+
+    def whole(self, samples: FloatArray) -> FloatArray:
+        """Every row of a whole utterance."""
+        energies = log_mel(samples)
+        return np.concatenate([energies, self.pitch.whole(samples)], axis=1) if self.pitch else energies
+
+
+class Statistics(NamedTuple):
+    """Mean and deviation of every column over a training set: global, hence safe for streams."""
+
+    mean: FloatArray  # (80,) or (83,)
+    deviation: FloatArray
 
     @classmethod
     def of(cls, utterances: Iterable[FloatArray]) -> Statistics:
         """Gathered over the frames of many utterances, one at a time."""
-        count, total, squares = 0, np.zeros(NUM_MEL), np.zeros(NUM_MEL)
+        count, total, squares = 0, np.zeros(1), np.zeros(1)  # one number stands for any number of columns
         for frames in utterances:
             exact = frames.astype(np.float64)
             count += len(exact)
-            total += exact.sum(axis=0)
-            squares += np.square(exact).sum(axis=0)
+            total = total + exact.sum(axis=0)
+            squares = squares + np.square(exact).sum(axis=0)
         mean = total / max(count, 1)
         variance = squares / max(count, 1) - np.square(mean)
         deviation = np.sqrt(np.maximum(variance, 1e-4))  # a band that never varies must not divide by zero
@@ -75,15 +121,16 @@ class Statistics(NamedTuple):
         save_file({"mean": self.mean, "deviation": self.deviation}, path)
 
     @classmethod
-    def load(cls, path: Path) -> Statistics:
-        """Read what `save` wrote; a missing or damaged file is told as a ModelError."""
+    def load(cls, path: Path, columns: int = NUM_MEL) -> Statistics:
+        """Read what `save` wrote; a missing or damaged file, or one of other features, is told as a ModelError."""
         try:
             arrays = load_file(path)
         except (OSError, safetensors.SafetensorError) as error:
             raise ModelError(f"{path}: these statistics cannot be read ({error}); fetch the model again.") from None
         found = tuple(arrays.get(name) for name in ("mean", "deviation"))
-        if not all(array is not None and _fits(array) for array in found) or not (arrays["deviation"] > 0).all():
-            raise ModelError(f"{path}: mean and deviation should be {NUM_MEL} numbers each; fetch the model again.")
+        fit = all(array is not None and _fits(array, columns) for array in found)
+        if not fit or not (arrays["deviation"] > 0).all():
+            raise ModelError(f"{path}: mean and deviation should be {columns} numbers each; fetch the model again.")
         return cls(arrays["mean"], arrays["deviation"])
 
 
@@ -92,8 +139,8 @@ def normalise(frames: FloatArray, statistics: Statistics) -> FloatArray:
     return (frames - statistics.mean) / statistics.deviation
 
 
-def _fits(array: FloatArray) -> bool:
-    return array.shape == (NUM_MEL,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
+def _fits(array: FloatArray, columns: int) -> bool:
+    return array.shape == (columns,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
 
 
 def _options() -> kaldi_native_fbank.FbankOptions:

@@ -87,7 +87,7 @@ def load_folder(path: Path) -> ModelFolder:
     config = _config(path, "recogniser")
     _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
     vocabulary = Vocabulary.load(path / VOCABULARY)
-    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS))
+    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.features.columns))
 
 
 def load_language_folder(path: Path) -> LanguageFolder:

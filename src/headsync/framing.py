@@ -1,6 +1,9 @@
-"""How feature frames, encoder frames and seconds count against each other. Pure arithmetic, shared by all stages."""
+"""How samples, feature frames, encoder frames and seconds count against each other: arithmetic that all stages share."""
 
 from __future__ import annotations
+
+NUM_MEL, NUM_PITCH = 80, 3  # columns of features
+FRAME_SAMPLES, HOP_SAMPLES = 400, 160  # of 16 kHz: a feature frame of 25 ms every 10 ms
 
 SUBSAMPLING = 4  # feature frames in an encoder frame: two CNN layers of stride 2
 OVERLAP_FRAMES = 3  # output k of the CNN sees feature frames 4k to 4k+6

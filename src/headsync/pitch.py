@@ -22,12 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from headsync.audio import SAMPLE_RATE, FloatArray
-from headsync.features import FRAME_SAMPLES, HOP_SAMPLES
+from headsync.framing import FRAME_SAMPLES, HOP_SAMPLES, NUM_PITCH
 
-NUM_PITCH = 3
 LOWEST_HERTZ, HIGHEST_HERTZ = 50.0, 400.0
 
 Doubles = npt.NDArray[np.float64]
@@ -74,6 +72,8 @@ _FIRST_TAPS_S = np.clip(np.ceil(_LAGS_S * _SLOW_RATE - 5), _FIRST_LAG, _LAST_LAG
 _TAPS_TS = _FIRST_TAPS_S - _FIRST_LAG + np.arange(_NUM_TAPS)[:, None]  # index among the whole lags
 _TAP_SECONDS_TS = (_FIRST_LAG + _TAPS_TS) / _SLOW_RATE
 _TAP_WEIGHTS_TS = _windowed_sinc(_LAGS_S - _TAP_SECONDS_TS, _SLOW_RATE / 2, zeros=5) / _SLOW_RATE
+
+_LAG_CREDIT_S = 1.0 - _SOFT_LOWEST_HERTZ * _LAGS_S  # what a correlation counts
 
 _NO_JUMP = len(_LAGS_S) + _COARSE  # where the costs of jumps are zero
 _JUMP_COSTS = (_JUMP_COST * np.square(np.arange(-_NO_JUMP, _NO_JUMP + 1))).astype(np.float32)
@@ -143,6 +143,12 @@ class Pitch:
     def delay_frames(self) -> int:
         """How many frames a row of features waits for, beyond its own, besides the 20 ms of the longest lag."""
         return self.decision_frames + self.right_frames
+
+    @property
+    def delay_samples(self) -> int:
+        """How many samples a row waits for behind the end of its frame: those frames, the lag, and the filter."""
+        lag = _STRIDE * (_FULL - 1) + 1 + _REACH - FRAME_SAMPLES
+        return self.delay_frames * HOP_SAMPLES + lag
 
     def start(self) -> PitchState:
         """The state before the first sample."""
@@ -247,7 +253,7 @@ def _correlate(slow: Slow, first: int, count: int) -> tuple[Doubles, Doubles]:
     """Normalised cross-correlations (F, L) at whole lags: with ballast for the path, without it for voicing."""
     begins = (first + np.arange(count)) * _HOP - slow.begin
     sound = np.concatenate([slow.sound, np.zeros(_FULL)])  # the last frames look beyond the end
-    around = sliding_window_view(sound, _FULL)[begins]
+    around = _windows(sound, _FULL)[begins]
     around = around - (np.ascontiguousarray(around[:, :_WINDOW]).sum(axis=1) / _WINDOW)[:, None]
     squares = around * around
     products, energies = np.zeros((2, count, _NUM_LAGS))
@@ -277,10 +283,9 @@ def _interpolate(correlations_FL: Doubles) -> Doubles:
 
 def _search(for_path_FS: Doubles, search: Search, decision_frames: int) -> tuple[list[int], Search]:
     """Carry the search on by some frames; also the states that were decided on the way."""
-    decided, (costs_S, undecided) = [], search
-    local_FS = (1.0 - for_path_FS * (1.0 - _SOFT_LOWEST_HERTZ * _LAGS_S)).astype(np.float32)
-    for local_S in local_FS:
-        back_S, costs_S = _transit(costs_S)
+    decided, (costs_S, undecided), room = [], search, _Room.make()
+    for local_S in np.subtract(1.0, for_path_FS * _LAG_CREDIT_S, dtype=np.float32):
+        back_S, costs_S = _transit(costs_S, room)
         costs_S += local_S
         costs_S -= costs_S.min()  # an endless stream must not lose its digits
         undecided = (*undecided, back_S)
@@ -290,7 +295,19 @@ def _search(for_path_FS: Doubles, search: Search, decision_frames: int) -> tuple
     return decided, Search(costs_S, undecided)
 
 
-def _transit(costs_S: FloatArray) -> tuple[States, FloatArray]:
+class _Room(NamedTuple):
+    """Memory that one search writes to again and again: asking for it anew in every frame would take half the time."""
+
+    padded: FloatArray  # costs, with infinity on either side
+    candidates: FloatArray
+
+    @classmethod
+    def make(cls) -> _Room:
+        padded = np.full(len(_LAGS_S) + 2 * _NO_JUMP, np.inf, np.float32)
+        return cls(padded, np.empty(len(_LAGS_S) * len(_JUMP_COSTS), np.float32))
+
+
+def _transit(costs_S: FloatArray, room: _Room) -> tuple[States, FloatArray]:
     """The best state before each state, and the cost to come from there.
 
     Who is best never falls as the state rises, because jumps cost their square. So the best of every 16th state, found
@@ -298,10 +315,12 @@ def _transit(costs_S: FloatArray) -> tuple[States, FloatArray]:
     """
     jumps = (costs_S + _COARSE_COSTS).argmin(axis=1) - _STATES[::_COARSE]
     below, above = max(_COARSE - int(jumps.min()), 0), max(_COARSE + int(jumps.max()), 0)
-    padded = np.full(below + len(costs_S) + above, np.inf, np.float32)
-    padded[below : below + len(costs_S)] = costs_S
-    near_SS = np.ndarray((len(costs_S), below + 1 + above), np.float32, padded, strides=2 * padded.strides)
-    candidates_SS = near_SS + _JUMP_COSTS[_NO_JUMP - below : _NO_JUMP + above + 1]
+    padded, shape = room.padded, (len(costs_S), below + 1 + above)
+    padded[_NO_JUMP : _NO_JUMP + len(costs_S)] = costs_S
+    first = (_NO_JUMP - below) * padded.itemsize
+    near_SS = np.ndarray(shape, np.float32, padded, first, strides=2 * padded.strides)
+    candidates_SS = room.candidates[: shape[0] * shape[1]].reshape(shape)
+    np.add(near_SS, _JUMP_COSTS[_NO_JUMP - below : _NO_JUMP + above + 1], out=candidates_SS)
     best_S = candidates_SS.argmin(axis=1)
     return best_S + (_STATES - below), candidates_SS[_STATES, best_S]
 
@@ -345,5 +364,10 @@ def _features(track: Track, past: int, count: int, left: int, right: int) -> Flo
 
 
 def _window_sums(values: Doubles, width: int, count: int) -> Doubles:
-    windows = np.ascontiguousarray(sliding_window_view(values, width)[:count])  # each is summed alone, in one order
+    windows = _windows(values, width)[:count].copy()  # each is summed alone, in one order
     return np.asarray(windows.sum(axis=1))
+
+
+def _windows(values: Doubles, width: int) -> Doubles:
+    """Every stretch of that width, as a view: made for each push, which numpy's own function is too slow for."""
+    return np.ndarray((len(values) - width + 1, width), np.float64, values, strides=2 * values.strides)

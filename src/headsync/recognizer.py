@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headsync import features
-from headsync.audio import Resampler, mix_down
+from headsync.audio import SAMPLE_RATE, Resampler, mix_down
 from headsync.blocks import Block, Blocks
 from headsync.config import DecodingConfig, build
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
+from headsync.features import Features, normalise
 from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
 from headsync.search.build import build_search
 from headsync.search.lm import load_language_model
@@ -42,6 +42,7 @@ class Recognizer:
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
+        self.features = Features.of(folder.config.features)
         self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
 
     @classmethod
@@ -69,9 +70,9 @@ class Recognizer:
         engine = load_engine(folder, threshold, threads)
         return cls(folder, engine, config, _language_model(folder, config, lm), hotwords)
 
-    def session(self) -> Session:
-        """A new stream."""
-        return Session(self)
+    def session(self, attention: bool = False) -> Session:
+        """A new stream; `attention`: it also tells where the heads looked, token by token."""
+        return Session(self, attention)
 
     def transcribe(self, samples: npt.ArrayLike, sample_rate: int) -> list[Final]:
         """A whole recording at once: the same as pushing it piece by piece."""
@@ -83,14 +84,15 @@ class Recognizer:
 class Session:
     """One stream: push samples as they come, finish when there are no more."""
 
-    def __init__(self, recognizer: Recognizer) -> None:
+    def __init__(self, recognizer: Recognizer, attention: bool = False) -> None:
         self._recognizer = recognizer
         self._resampler: Resampler | None = None
-        self._rest = features.start()
-        self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder)
-        self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary)
+        self._features = recognizer.features.start()
+        columns, delay = recognizer.config.features.columns, recognizer.features.delay_samples
+        self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder, columns, delay)
+        self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary, attention)
         self._finished = False
-        self._samples = 0
+        self._samples = self._heard = 0  # as they were pushed, and at 16 kHz
         self._rate = 0  # none yet
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
@@ -112,12 +114,13 @@ class Session:
         if self._finished:
             return []
         self._finished = True
-        rest = self._resampler.finish() if self._resampler else features.start()
+        rest = self._resampler.finish() if self._resampler else np.zeros(0, np.float32)
         return self._take(rest, final=True)
 
     def _take(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
-        frames, self._rest = features.step(samples, self._rest)
-        frames = features.normalise(frames, self._recognizer.folder.statistics)
+        self._heard += len(samples)
+        frames, self._features = self._recognizer.features.step(samples, self._features, final)
+        frames = normalise(frames, self._recognizer.folder.statistics)
         blocks, self._blocks = self._blocks.push(frames, final)
         events: list[Event] = []
         for block in blocks:
@@ -125,7 +128,8 @@ class Session:
         return events + (self._utterance.finish(self.audio_seconds)[0] if final else [])
 
     def _hear(self, block: Block) -> list[Event]:
-        events, self._utterance = self._utterance.push(block)
+        seconds = min(block.time_seconds, self._heard / SAMPLE_RATE)  # at the end of a stream nothing is waited for
+        events, self._utterance = self._utterance.push(block._replace(time_seconds=seconds))
         return events
 
     def _resampler_for(self, rate: int) -> Resampler:

@@ -15,7 +15,8 @@ import numpy as np
 from headsync.audio import FloatArray
 from headsync.blocks import Block
 from headsync.engine import Memory
-from headsync.events import Alternative, Endpoint, Event, Final, Partial, Word
+from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
+from headsync.framing import ENCODER_FRAME_SECONDS
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.build import Searcher, Texts
@@ -39,11 +40,13 @@ class Utterance:
     number: int = 0
     first_frame: int = 0  # of the utterance, counted in the stream
     told: tuple[str, int] = ("", 0)  # the text of the last event, and how many of its words are committed
+    looking: bool = False  # whether to tell where the heads looked
+    looked: int = 0  # tokens of the utterance of which that was told
     quiet_frames: int = 0  # since the stream began or the last utterance ended, as far as nothing is said
 
     @classmethod
-    def start(cls, search: Searcher[Any], vocabulary: Vocabulary) -> Utterance:
-        return cls(search, vocabulary, search.start())
+    def start(cls, search: Searcher[Any], vocabulary: Vocabulary, looking: bool = False) -> Utterance:
+        return cls(search, vocabulary, search.start(looking), looking=looking)
 
     def push(self, block: Block) -> tuple[list[Event], Utterance]:
         """Hear a block: partial texts, and a final one for every utterance that ends in it."""
@@ -67,16 +70,17 @@ class Utterance:
             return events, now._forget(config.lead_frames)
         now = now._open(config.lead_frames)
         now = replace(now, beam=now.search.advance(now.beam, now._frames(), final=False))
+        looks, now = now._looks(now.beam, len(now._stays()), block.time_seconds)
         partial, now = now._partial(block.time_seconds)
-        return events + partial, now
+        return [*events, *looks, *partial], now
 
     def finish(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(), memory=None, log_ctc_TV=None, is_open=False,
+            self, beam=self.search.start(self.looking), memory=None, log_ctc_TV=None, is_open=False,
             evidence=Evidence(label=self.evidence.label),  # a token that is cut through does not begin again
-            told=("", 0), quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
+            told=("", 0), looked=0, quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:
             return [], after
@@ -84,7 +88,8 @@ class Utterance:
         best = beam.best
         if not (now._text(best) or now.told[0]):  # nothing to say, and nothing to take back
             return [], after
-        return [now._final(beam, time_seconds)], replace(after, number=self.number + 1)
+        looks, now = now._looks(beam, len(best.tokens), time_seconds)
+        return [*looks, now._final(beam, time_seconds)], replace(after, number=self.number + 1)
 
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
         new = _cut(block.memory, first, end)
@@ -138,8 +143,24 @@ class Utterance:
 
         Of tokens that spell words, the last word may still grow until the next one begins.
         """
-        spans = self.vocabulary.words(_shared([h.tokens for h in (*self.beam.live, *self.beam.ended)]))
-        return max(0, len(spans) if self.vocabulary.kind == "words" else len(spans) - 1)
+        return len(self.vocabulary.words(self._stays(), complete=True))
+
+    def _stays(self) -> tuple[int, ...]:
+        return _shared([h.tokens for h in (*self.beam.live, *self.beam.ended)])
+
+    def _looks(self, beam: Texts, stay: int, time_seconds: float) -> tuple[list[Event], Utterance]:
+        """Where the heads looked for tokens that have come to stay: `stay` of them do by now."""
+        if not self.looking:
+            return [], self
+        numbers = range(self.looked, stay)
+        return [self._look(beam.best, n, time_seconds) for n in numbers], replace(self, looked=max(self.looked, stay))
+
+    def _look(self, best: Hypothesis, number: int, time_seconds: float) -> Attention:
+        assert best.looks is not None
+        look, token = best.looks[number], self.vocabulary.tokens[best.tokens[number] - 1]
+        halts = tuple(_seconds(self.first_frame + end) for end in look.ends)
+        start, frame = _seconds(self.first_frame + look.first), ENCODER_FRAME_SECONDS
+        return Attention(self.number, number, token, start, frame, look.weights, halts, time_seconds)
 
     def _final(self, beam: Texts, time_seconds: float) -> Final:
         best = beam.best
@@ -159,6 +180,10 @@ class Utterance:
 
     def _words(self, hypothesis: Hypothesis) -> tuple[Word, ...]:
         return timed_words(self.vocabulary, hypothesis, self.evidence, self.first_frame, self.search.config)
+
+
+def _seconds(frame: int) -> float:
+    return round(frame * ENCODER_FRAME_SECONDS, 3)
 
 
 def _cut(memory: Memory, first: int, end: int) -> Memory:

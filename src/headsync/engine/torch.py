@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 from headsync.audio import FloatArray
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
 from headsync.errors import ConfigError, ModelError
-from headsync.features import NUM_MEL
 from headsync.folder import ModelFolder
 
 try:
@@ -34,7 +33,7 @@ class TorchEngine:
     def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
         try:
-            model = Model(folder.config, NUM_MEL, folder.vocabulary.size)
+            model = Model(folder.config, folder.config.features.columns, folder.vocabulary.size)
             model.load_state_dict(load_file(folder.weights))
         except ConfigError as error:
             raise ModelError(f"{folder.path}: {error}; copy or train the model again") from None
