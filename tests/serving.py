@@ -37,8 +37,9 @@ class Running:
 
 
 @contextmanager
-def run(service: Service, limits: Limits, token: str | None = None) -> Iterator[Running]:
-    house, ready = House(service, limits, token), threading.Event()
+def run(service: Service | list[Service], limits: Limits, token: str | None = None) -> Iterator[Running]:
+    services = service if isinstance(service, list) else [service]
+    house, ready = House(services, limits, token), threading.Event()
     server = build_server(house, ready.set)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))

@@ -17,6 +17,7 @@ from headsync.recognizer import Recognizer
 from headsync.server import batching
 from headsync.server.batching import Batching
 from headsync.server.service import Service
+from headsync.server.wishes import Wishes
 
 
 class Gate:
@@ -205,7 +206,7 @@ def test_streams_side_by_side_write_what_they_write_alone(
     start = threading.Barrier(len(recordings))
 
     def heard(service: Service, place: int, wait: bool) -> list[Final]:
-        session = service.session(settings, ())
+        session = service.session(Wishes(settings=settings))
         _, samples, rate = recordings[place]
         if wait:
             start.wait(60)

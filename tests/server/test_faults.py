@@ -172,7 +172,7 @@ def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, no
         return await friend
 
     said = finals(asyncio.run(both()))
-    session = running.house.session({}, ())
+    session = running.house.session()
     assert said == [e.text for e in session.push(samples, rate) + session.finish() if type(e).__name__ == "Final"]
     asyncio.run(eventually(lambda: running.house.admission.open == 0))
 

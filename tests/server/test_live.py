@@ -15,15 +15,18 @@ import openai
 import pytest
 import websockets
 
+from fakes import FakeSession
 from headsync.events import Final
+from headsync.server.limits import Limits
 from headsync.server.service import Service
-from serving import Running, finals, stream
+from headsync.server.wishes import Wishes
+from serving import Running, finals, run, stream
 
 Recordings = list[tuple[Path, np.ndarray, int]]
 
 
 def expected(service: Service, samples: np.ndarray, rate: int) -> list[str]:
-    session = service.session({}, ())
+    session = service.session()
     events = session.push(samples, rate) + session.finish()
     return [event.text for event in events if isinstance(event, Final)]
 
@@ -46,7 +49,7 @@ def test_streams_side_by_side_are_what_transcribing_gives(running: Running, reco
         assert messages[0]["type"] == "ready"
         assert messages[-1]["type"] == "done"
         assert messages[-1]["audio_seconds"] == pytest.approx(len(samples) / rate, abs=1e-3)
-        assert finals(messages) == expected(running.house.service, samples, rate)
+        assert finals(messages) == expected(running.house.service(), samples, rate)
         assert finals(messages)
 
 
@@ -56,10 +59,66 @@ def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Rec
     wishes: dict[str, Any] = {"format": "float32", "settings": {"beam": 3, "nbest": 2}, "hotwords": ["nine"]}
     messages = asyncio.run(stream(running.ws("/v1/stream"), floats, rate, **wishes))
     (final,) = [message for message in messages if message["type"] == "final"]
-    session = running.house.session(wishes["settings"], [("nine", 2.0)])
+    session = running.house.session(Wishes("", wishes["settings"], [("nine", 2.0)]))
     (same,) = [event for event in session.push(samples, rate) + session.finish() if isinstance(event, Final)]
     assert (final["text"], tuple(final["halts"])) == (same.text, same.halts)
     assert len(final["alternatives"]) == 1
+
+
+def test_a_stream_tells_where_the_heads_looked_and_how_far_it_has_come(
+    running: Running, recordings: Recordings
+) -> None:
+    """Beside others that do not ask, with whom it shares the network."""
+
+    async def all_of_them() -> list[list[dict[str, Any]]]:
+        asking = {"attention": True, "progress": True}
+        return await asyncio.gather(*(
+            stream(running.ws("/v1/stream"), samples, rate, 3200, **(asking if number < 2 else {}))
+            for number, (_, samples, rate) in enumerate(recordings)
+        ))  # fmt: skip
+
+    outcomes = asyncio.run(all_of_them())
+    for (_, samples, rate), messages in list(zip(recordings, outcomes, strict=True))[:2]:
+        session = running.house.session(Wishes(attention=True))
+        alone = [event.to_dict() for event in session.push(samples, rate) + session.finish()]
+        looks = [message for message in messages if message["type"] == "attention"]
+        expected = [event for event in alone if event["type"] == "attention"]
+        names = ("utterance", "number", "token", "halts_seconds")
+        assert [[look[name] for name in names] for look in looks] == [[one[name] for name in names] for one in expected]
+        for look, one in zip(looks, expected, strict=True):
+            assert abs(np.array(look["weights"]) - np.array(one["weights"])).max() <= 0.01
+        assert " ".join(look["token"] for look in looks) == " ".join(finals(messages))
+        heard = [message["audio_seconds"] for message in messages if message["type"] == "progress"]
+        assert heard == sorted(heard)
+        assert len(heard) >= 5
+    assert {message["type"] for message in outcomes[2]} <= {"ready", "partial", "final", "endpoint", "done"}
+
+
+def test_several_models(service: Service, recordings: Recordings) -> None:
+    """Each stream and recording gets the one that it names, the first without a name."""
+
+    class Other:
+        name, created, batching = "other", 0, None
+
+        def session(self, *_: Any) -> Any:
+            return FakeSession("not a digit at all")
+
+    _, samples, rate = recordings[0]
+    with run([service, Other()], Limits()) as server:  # type: ignore[list-item]
+        models = httpx.get(f"{server.http}/v1/models").json()["data"]
+        assert [model["id"] for model in models] == ["digits-en", "other"]
+        said = [asyncio.run(stream(server.ws("/v1/stream"), samples, rate, **fields)) for fields in (
+            {}, {"model": "other"}, {"model": "third"},
+        )]  # fmt: skip
+        assert finals(said[0]) == expected(service, samples, rate)
+        assert finals(said[1]) == ["not a digit at all"]
+        assert said[2][0]["message"] == 'There is no model "third" here; this server has "digits-en", "other".'
+        answer = httpx.post(
+            f"{server.http}/v1/audio/transcriptions",
+            data={"model": "other"},
+            files={"file": recordings[0][0].read_bytes()},
+        )
+        assert answer.json()["text"] == "not a digit at all"
 
 
 @pytest.mark.parametrize(("fields", "said"), [
@@ -98,7 +157,7 @@ def test_a_client_written_for_vosk_server(running: Running, recordings: Recordin
     answers = asyncio.run(client())
     results = [answer for answer in answers if "text" in answer]
     assert all(answer.keys() == {"partial"} for answer in answers if answer not in results)
-    assert [answer["text"] for answer in results if answer["text"]] == expected(running.house.service, samples, rate)
+    assert [answer["text"] for answer in results if answer["text"]] == expected(running.house.service(), samples, rate)
     words = [word for answer in results for word in answer.get("result", [])]
     assert [word["word"] for word in words] == " ".join(answer["text"] for answer in results).split()
     assert all(word["start"] < word["end"] <= len(samples) / rate + 1 for word in words)
@@ -111,7 +170,7 @@ def client(running: Running) -> openai.OpenAI:
 
 def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
     path, samples, rate = recordings[0]
-    text = " ".join(expected(running.house.service, samples, rate))
+    text = " ".join(expected(running.house.service(), samples, rate))
     create, given = client.audio.transcriptions.create, {"model": "digits-en", "file": path}
     assert create(**given).text == text
     assert create(**given, response_format="text").strip() == text
@@ -120,7 +179,7 @@ def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Runni
     long = create(**given, response_format="verbose_json", timestamp_granularities=["word", "segment"])
     assert long.duration == pytest.approx(len(samples) / rate, abs=0.01)
     assert [word.word for word in long.words] == text.split()
-    assert [segment.text for segment in long.segments] == expected(running.house.service, samples, rate)
+    assert [segment.text for segment in long.segments] == expected(running.house.service(), samples, rate)
 
 
 def test_the_openai_client_streams(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
@@ -129,7 +188,7 @@ def test_the_openai_client_streams(client: openai.OpenAI, running: Running, reco
     assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
     assert len(events) > 2
     assert events[-1].type == "transcript.text.done"
-    assert events[-1].text == " ".join(expected(running.house.service, samples, rate))
+    assert events[-1].text == " ".join(expected(running.house.service(), samples, rate))
     assert "".join(event.delta for event in events[:-1]) == events[-1].text
 
 
@@ -170,7 +229,7 @@ def test_the_page_is_at_the_root_if_there_is_one(service: Service, tmp_path: Pat
     from headsync.server.limits import Limits
 
     (tmp_path / "index.html").write_text("<p>Speak.", encoding="utf-8")
-    app = build_app(House(service, Limits(), "secret"), tmp_path)
+    app = build_app(House([service], Limits(), "secret"), tmp_path)
 
     async def fetch() -> list[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:

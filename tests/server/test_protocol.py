@@ -16,18 +16,19 @@ from headsync.events import Event
 from headsync.server.limits import Limits
 from headsync.server.protocol import Reply, Stream
 from headsync.server.trouble import CLOSE_CODES, StreamError
+from headsync.server.wishes import Wishes
 
 RATE = 16_000
 TEXT = "one two three four"
 LIMITS = Limits(stream_seconds=5.0)
 
 
-def open_fake(settings: Any, hotwords: Any) -> FakeSession:
+def open_fake(wishes: Wishes) -> FakeSession:
     return FakeRecognizer(TEXT).session()
 
 
 def begun(**fields: Any) -> Stream:
-    stream = Stream("fake", open_fake, LIMITS)
+    stream = Stream(["fake"], open_fake, LIMITS)
     ready = stream.receive(json.dumps({"type": "start", **fields}))
     assert [message["type"] for message in ready.messages] == ["ready"]
     return stream
@@ -61,7 +62,7 @@ def test_a_whole_stream() -> None:
 
 
 def test_ready_tells_version_model_and_limits() -> None:
-    (ready,) = Stream("fake", open_fake, LIMITS).receive('{"type": "start"}').messages
+    (ready,) = Stream(["fake"], open_fake, LIMITS).receive('{"type": "start"}').messages
     assert (ready["version"], ready["model"]) == (1, "fake")
     assert ready["limits"]["stream_seconds"] == 5.0
     assert ready["limits"]["message_bytes"] == LIMITS.message_bytes
@@ -78,7 +79,7 @@ def test_any_cutting_gives_the_same_messages(data: st.DataObject) -> None:
 
     def heard(pieces: list[bytes]) -> list[dict[str, Any]]:
         seen: list[np.ndarray] = []
-        stream = Stream("fake", lambda *_: Remembering(seen), LIMITS)
+        stream = Stream(["fake"], lambda *_: Remembering(seen), LIMITS)
         stream.receive(json.dumps({"type": "start", "format": dtype}))
         messages = [message for piece in pieces for message in stream.receive(piece).messages]
         *last, done = stream.receive('{"type": "finish"}').messages
@@ -128,12 +129,12 @@ def test_half_a_sample_at_the_end_is_dropped() -> None:
     ('{"type": "start", "sample_rate": 7}', "audio"),
 ])  # fmt: skip
 def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None:
-    def picky(settings: Any, hotwords: Any) -> FakeSession:
-        if settings:
+    def picky(wishes: Wishes) -> FakeSession:
+        if wishes.settings:
             raise ConfigError("beam = 99 is too much")
         return Choosy(TEXT)
 
-    assert only_error(Stream("fake", picky, LIMITS).receive(message)) == code
+    assert only_error(Stream(["fake"], picky, LIMITS).receive(message)) == code
 
 
 class Choosy(FakeSession):
@@ -150,16 +151,27 @@ def test_a_second_start_is_refused() -> None:
 
 
 def test_settings_and_hotwords_are_handed_on() -> None:
-    asked: list[Any] = []
+    asked: list[Wishes] = []
 
-    def remember(*wishes: Any) -> FakeSession:
-        asked.extend(wishes)
-        return open_fake(*wishes)
+    def remember(wishes: Wishes) -> FakeSession:
+        asked.append(wishes)
+        return open_fake(wishes)
 
     hotwords = ["nine", {"phrase": "two one", "boost": 3}, {"phrase": "six"}]
-    start = {"type": "start", "settings": {"beam": 4}, "hotwords": hotwords}
-    Stream("fake", remember, LIMITS).receive(json.dumps(start))
-    assert asked == [{"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)]]
+    start = {"type": "start", "model": "other", "attention": True, "settings": {"beam": 4}, "hotwords": hotwords}
+    (ready,) = Stream(["fake", "other"], remember, LIMITS).receive(json.dumps(start)).messages
+    assert ready["model"] == "other"
+    assert asked == [Wishes("other", {"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)], True)]
+
+
+def test_progress_is_told_to_those_who_ask() -> None:
+    def told(**fields: Any) -> list[tuple[str, Any]]:
+        stream = begun(**fields)
+        messages = [message for _ in range(10) for message in stream.receive(sound(0.125)).messages]
+        return [(message["type"], message.get("audio_seconds")) for message in messages if message["type"] != "partial"]
+
+    assert told() == []
+    assert told(progress=True) == [("progress", 0.5), ("progress", 1.0)]
 
 
 def test_a_stream_beyond_the_limit_gets_its_text_and_the_reason() -> None:
@@ -180,7 +192,7 @@ def test_an_idle_stream_gets_its_text_and_the_reason() -> None:
 
 
 def test_an_idle_connection_that_never_started_gets_the_reason() -> None:
-    assert only_error(Stream("fake", open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
+    assert only_error(Stream(["fake"], open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
 
 
 def test_a_broken_stream_is_not_asked_again() -> None:

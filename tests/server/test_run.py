@@ -46,7 +46,7 @@ def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def expected(service: Service, samples: np.ndarray, rate: int) -> str:
-    session = service.session({}, ())
+    session = service.session()
     events = session.push(samples, rate) + session.finish()
     return " ".join(event.text for event in events if type(event).__name__ == "Final")
 

@@ -15,11 +15,12 @@ from headsync.events import Alternative, Event, Final, Partial, Word
 from headsync.server.limits import Limits
 from headsync.server.trouble import StreamError
 from headsync.server.vosk import VoskStream
+from headsync.server.wishes import Wishes
 
 RATE = 8000
 
 
-def open_fake(settings: Any, hotwords: Any) -> FakeSession:
+def open_fake(wishes: Wishes) -> FakeSession:
     return FakeRecognizer("one two three").session()
 
 
@@ -112,8 +113,8 @@ def test_reset_ends_the_utterance_and_times_go_on() -> None:
 def test_alternatives() -> None:
     asked: list[Any] = []
 
-    def remember(settings: Any, hotwords: Any) -> Scripted:
-        asked.append(settings)
+    def remember(wishes: Wishes) -> Scripted:
+        asked.append(wishes.settings)
         return Scripted([final("four", 1.0, Alternative("for", 0.0), Alternative("five", 50.0))])
 
     stream = VoskStream(remember, Limits(beam=7))

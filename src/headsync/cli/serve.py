@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -14,9 +14,14 @@ from headsync.server.limits import Limits
 LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+Models: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--model", help="Name of a shipped model, or a model folder; give it again to serve several."),
+]
+
 
 def serve(
-    model: options.ModelName = None,
+    models: Models = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this computer's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any that is free.")] = 8080,
     token: Annotated[
@@ -43,13 +48,14 @@ def serve(
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
 ) -> None:
-    """Serve a model to other programs until Ctrl-C or SIGTERM."""
+    """Serve a model, or several, to people and other programs until Ctrl-C or SIGTERM."""
     run = _import_server()
     from headsync.server.service import ModelChoice
 
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
     phrases = tuple(options.read_hotwords(hotwords))
-    choice = ModelChoice(model, lm, phrases, tuple(settings.items()), threads, not alone)
+    given: list[str | None] = [*models] if models else [None]
+    choices = tuple(ModelChoice(one, lm, phrases, tuple(settings.items()), threads, not alone) for one in given)
     limits = Limits(
         streams=streams,
         stream_seconds=stream_seconds,
@@ -57,7 +63,7 @@ def serve(
         idle_seconds=idle_seconds,
         drain_seconds=drain_seconds,
     )
-    serving = run.Serving(host, port, choice, limits, token or None, workers)
+    serving = run.Serving(host, port, choices, limits, token or None, workers)
     if not serving.token and host not in LOOPBACK:
         complain(f"Whoever reaches {host} can use this server; --token or HEADSYNC_TOKEN keeps others out.")
     run.serve(serving, _tell)

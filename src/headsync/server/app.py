@@ -68,7 +68,7 @@ def build_app(house: House, page: Path = PAGE) -> FastAPI:
 def _add_streams(app: FastAPI, house: House) -> None:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
-        await converse(websocket, Stream(house.service.name, house.session, house.limits), house)
+        await converse(websocket, Stream(list(house.services), house.session, house.limits), house)
 
     @app.websocket("/vosk")
     @app.websocket("/")  # where programs for vosk-server look for it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -11,8 +11,9 @@ from headsync.server.admission import Admission
 from headsync.server.hearing import Session
 from headsync.server.limits import Limits
 from headsync.server.metrics import Metrics
-from headsync.server.protocol import Hotwords
 from headsync.server.service import Service
+from headsync.server.trouble import no_model
+from headsync.server.wishes import Wishes
 
 T = TypeVar("T")
 
@@ -20,17 +21,26 @@ T = TypeVar("T")
 class House:
     """One server process."""
 
-    def __init__(self, service: Service, limits: Limits, token: str | None) -> None:
-        self.service, self.limits, self.token = service, limits, token
+    def __init__(self, services: Sequence[Service], limits: Limits, token: str | None) -> None:
+        self.services = {service.name: service for service in services}  # by the names that clients use
+        self.limits, self.token = limits, token
         self.admission, self.metrics = Admission(limits.streams), Metrics()
         # A thread for each stream at work: those that wait for the network are what a batch is made of.
         self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
-        if service.batching is not None:
-            service.batching.observe = self.metrics.batched
+        for service in services:
+            if service.batching is not None:
+                service.batching.observe = self.metrics.batched
 
-    def session(self, settings: Mapping[str, Any], hotwords: Hotwords) -> Session:
-        """A new stream of the model."""
-        return self.service.session(settings, hotwords, self.limits)
+    def service(self, name: str = "") -> Service:
+        """The model of that name; without one, the first."""
+        found = self.services.get(name or next(iter(self.services)))
+        if found is None:
+            raise no_model(name, list(self.services))
+        return found
+
+    def session(self, wishes: Wishes = Wishes()) -> Session:  # noqa: B008
+        """A new stream of a model."""
+        return self.service(wishes.model).session(wishes, self.limits)
 
     async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
         """Compute in a thread, while other streams go on."""

@@ -10,7 +10,8 @@ are spread over messages changes nothing but when events are sent. `docs/referen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,13 +21,15 @@ from headsync.errors import ConfigError
 from headsync.events import Event
 from headsync.server.hearing import Format, Hearing, Session
 from headsync.server.limits import Limits
-from headsync.server.trouble import NORMAL, StreamError
+from headsync.server.trouble import NORMAL, StreamError, no_model
+from headsync.server.wishes import Hotwords, Wishes
 
 VERSION = 1
 HOTWORD_BOOST = 2.0  # in log probability, where a client names none
 
-Hotwords: TypeAlias = Sequence[tuple[str, float]]
-OpenSession: TypeAlias = Callable[[Mapping[str, Any], Hotwords], Session]  # settings of the search, hotwords
+PROGRESS_SECONDS = 0.5  # of sound between two messages about progress
+
+OpenSession: TypeAlias = Callable[[Wishes], Session]
 
 
 class Reply(NamedTuple):
@@ -44,8 +47,9 @@ class Start:
     version: int = VERSION
     sample_rate: int = SAMPLE_RATE
     format: Format = "pcm16"
-    model: str = ""  # any
-    attention: bool = False  # reserved
+    model: str = ""  # the first
+    attention: bool = False  # whether to tell where the heads looked
+    progress: bool = False  # whether to tell how far it has come
 
 
 class Stream:
@@ -53,8 +57,9 @@ class Stream:
 
     name = "stream"
 
-    def __init__(self, model: str, open_session: OpenSession, limits: Limits) -> None:
-        self._model, self._open, self._limits = model, open_session, limits
+    def __init__(self, models: Sequence[str], open_session: OpenSession, limits: Limits) -> None:
+        self._models, self._open, self._limits = models, open_session, limits
+        self._told_seconds = math.inf  # of sound, when progress is to be told next
         self.hearing: Hearing | None = None
 
     def receive(self, message: str | bytes) -> Reply:
@@ -89,28 +94,34 @@ class Stream:
         start, settings, hotwords = _read_start(fields, self._limits)
         if start.version != VERSION:
             raise StreamError("version", f"Version {start.version} of the protocol is not known here; send {VERSION}.")
-        if start.model not in ("", self._model):
-            raise StreamError("model", f'There is no model "{start.model}" here; this server has "{self._model}".')
+        if start.model and start.model not in self._models:
+            raise no_model(start.model, self._models)
+        model = start.model or self._models[0]
         try:
-            session = self._open(settings, hotwords)
+            session = self._open(Wishes(model, settings, hotwords, start.attention))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
         self.hearing = Hearing(session, start.sample_rate, start.format, self._limits.stream_seconds)
-        return Reply(({"type": "ready", "version": VERSION, "model": self._model, "limits": self._limits.told()},))
+        if start.progress:
+            self._told_seconds = PROGRESS_SECONDS
+        return Reply(({"type": "ready", "version": VERSION, "model": model, "limits": self._limits.told()},))
 
     def _audio(self, data: bytes) -> Reply:
-        events = self._started().push(data)
+        hearing = self._started()
+        events = hearing.push(data)
         messages = tuple(event.to_dict() for event in events)
-        if trouble := self._started().too_long:
-            messages, close, last = self.end(trouble)
-            return Reply((*(event.to_dict() for event in events), *messages), close, (*events, *last))
+        if trouble := hearing.too_long:
+            rest, close, last = self.end(trouble)
+            return Reply((*messages, *rest), close, (*events, *last))
+        if hearing.audio_seconds >= self._told_seconds:
+            self._told_seconds = hearing.audio_seconds + PROGRESS_SECONDS
+            messages = *messages, {"type": "progress", **_seconds(hearing)}
         return Reply(messages, None, tuple(events))
 
     def _finish(self) -> Reply:
         hearing = self._started()
         events = hearing.finish()
-        seconds = {"audio_seconds": hearing.audio_seconds, "computing_seconds": hearing.computing_seconds}
-        done = {"type": "done", **{name: round(value, 3) for name, value in seconds.items()}}
+        done = {"type": "done", **_seconds(hearing)}
         return Reply((*(event.to_dict() for event in events), done), NORMAL, tuple(events))
 
     def _started(self) -> Hearing:
@@ -119,6 +130,12 @@ class Stream:
                 "message", 'The first message must be {"type": "start"}; send it before audio and finish.'
             )
         return self.hearing
+
+
+def _seconds(hearing: Hearing) -> dict[str, float]:
+    """How much was heard, and how long that took."""
+    seconds = {"audio_seconds": hearing.audio_seconds, "computing_seconds": hearing.computing_seconds}
+    return {name: round(value, 3) for name, value in seconds.items()}
 
 
 def read_object(message: str) -> dict[str, Any]:

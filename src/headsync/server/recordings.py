@@ -22,8 +22,10 @@ from headsync.server import transcripts
 from headsync.server.guard import error_body
 from headsync.server.hearing import Hearing
 from headsync.server.house import House
+from headsync.server.service import Service
 from headsync.server.transcripts import Granularity, Heard, ResponseFormat, Said
-from headsync.server.trouble import StreamError
+from headsync.server.trouble import StreamError, no_model
+from headsync.server.wishes import Wishes
 from headsync.subtitles import FORMATS
 
 PIECE_SECONDS = 1.0
@@ -69,8 +71,8 @@ DOCUMENTS: dict[int | str, dict[str, Any]] = {
 class Recording:
     """An uploaded file on its way to its text."""
 
-    def __init__(self, house: House, file: BinaryIO, name: str) -> None:
-        self._house, self._file, self._name = house, file, name
+    def __init__(self, house: House, model: str, file: BinaryIO, name: str) -> None:
+        self._house, self._model, self._file, self._name = house, model, file, name
         self.finals: list[Final] = []
         self.hearing: Hearing | None = None
 
@@ -105,7 +107,8 @@ class Recording:
                 for samples, rate in stream_audio(Path(copy.name), PIECE_SECONDS):
                     if self.hearing is None:
                         limit = self._house.limits.stream_seconds
-                        self.hearing = Hearing(self._house.session({}, ()), rate, most_seconds=limit)
+                        session = self._house.session(Wishes(self._model))
+                        self.hearing = Hearing(session, rate, most_seconds=limit)
                     yield self.hearing.listen(samples)
                     if trouble := self.hearing.too_long:
                         raise trouble
@@ -122,28 +125,26 @@ def build_routes(house: House) -> APIRouter:
 
     @routes.get("/models")
     def models() -> dict[str, Any]:
-        """The model that is served, as a list of one."""
-        return {"object": "list", "data": [_model(house)]}
+        """The models that are served; the first is the one that a stream gets without asking."""
+        return {"object": "list", "data": [_model(service) for service in house.services.values()]}
 
     @routes.get("/models/{name}")
     def model(name: str) -> dict[str, Any]:
-        """The model that is served, if that is its name."""
-        _check_model(name, house)
-        return _model(house)
+        """One of the models."""
+        return _model(_found(name, house))
 
     @routes.post("/audio/transcriptions", response_class=JSONResponse, responses=DOCUMENTS)
     async def transcriptions(
         request: Request,
         file: Annotated[UploadFile, File(description="The recording: WAV, FLAC, Ogg, Opus, MP3, ...")],
-        model: Annotated[str, Form(description="The name of the model that is served.")],
+        model: Annotated[str, Form(description="The name of a model that is served.")],
         response_format: Annotated[ResponseFormat, Form()] = "json",
         language: Annotated[str, Form(description="Repeated in verbose_json; the model knows one.")] = "",
         stream: Annotated[bool, Form(description="Whether to send text as it is recognised.")] = False,
         granularities: Annotated[list[Granularity] | None, Form(alias="timestamp_granularities[]")] = None,
     ) -> Response:
         """The text of a recording."""
-        _check_model(model, house)
-        recording = Recording(house, file.file, file.filename or "file")
+        recording = Recording(house, _found(model, house).name, file.file, file.filename or "file")
         events = recording.events()
         first = await anext(events)  # what is wrong with a file is mostly known by now
         if stream:
@@ -181,10 +182,11 @@ def _document(heard: Heard, form: ResponseFormat, language: str, granularities: 
     return PlainTextResponse(FORMATS[form](heard.finals))
 
 
-def _model(house: House) -> dict[str, Any]:
-    return {"id": house.service.name, "object": "model", "created": house.service.created, "owned_by": OWNER}
+def _model(service: Service) -> dict[str, Any]:
+    return {"id": service.name, "object": "model", "created": service.created, "owned_by": OWNER}
 
 
-def _check_model(name: str, house: House) -> None:
-    if name != house.service.name:
-        raise StreamError("model", f'There is no model "{name}" here; this server has "{house.service.name}".')
+def _found(name: str, house: House) -> Service:
+    if name not in house.services:
+        raise no_model(name, list(house.services))
+    return house.services[name]

@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -42,7 +42,7 @@ class Serving:
 
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
-    choice: ModelChoice = field(default_factory=ModelChoice)
+    choices: tuple[ModelChoice, ...] = (ModelChoice(),)  # the first is the one that clients get without asking
     limits: Limits = field(default_factory=Limits)
     token: str | None = None
     workers: int = 1
@@ -60,8 +60,18 @@ def serve(serving: Serving, ready: Callable[[str], None]) -> None:
 
 def work(serving: Serving, listener: socket.socket, ready: Callable[[], None], watched: bool = False) -> None:
     """Load the model and serve, in this process."""
-    house = House(Service.load(serving.choice), serving.limits, serving.token)
+    house = House(load_services(serving.choices), serving.limits, serving.token)
     build_server(house, ready, watched).run(sockets=[listener])
+
+
+def load_services(choices: Sequence[ModelChoice]) -> list[Service]:
+    """All models; clients call them by the names of their folders, so that no two may have the same."""
+    services = [Service.load(choice) for choice in choices]
+    names = [service.name for service in services]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'two models are called "{name}", as their folders are; rename one of the folders')
+    return services
 
 
 def build_server(house: House, ready: Callable[[], None], watched: bool = False) -> Departing:

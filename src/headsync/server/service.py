@@ -1,4 +1,4 @@
-"""The model that a server offers: loaded once, shared by all streams, each of which may search it in its own way."""
+"""A model that a server offers: loaded once, shared by all streams, each of which may search it in its own way."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headsync.errors import ConfigError
 from headsync.recognizer import Recognizer, Session
 from headsync.server.batching import Batching
 from headsync.server.limits import Limits
+from headsync.server.wishes import Wishes
 
 # What a stream may choose for itself; the network stays the same.
 SETTINGS = ("beam", "ctc_weight", "nbest", "trailing_seconds", "longest_seconds", "silence_seconds")
@@ -51,16 +52,12 @@ class Service:
         )
         return cls(recognizer, choice.hotwords, choice.batching)
 
-    def session(
-        self,
-        settings: Mapping[str, Any],
-        hotwords: Sequence[tuple[str, float]],
-        limits: Limits = Limits(),  # noqa: B008
-    ) -> Session:
+    def session(self, wishes: Wishes = Wishes(), limits: Limits = Limits()) -> Session:  # noqa: B008
         """A new stream; a ConfigError says what of its wishes cannot be."""
-        if not settings and not hotwords:
-            return self._usual.session()
-        return self._recognizer(self._chosen(settings, limits), hotwords or self._hotwords).session()
+        recognizer = self._usual
+        if wishes.settings or wishes.hotwords:
+            recognizer = self._recognizer(self._chosen(wishes.settings, limits), wishes.hotwords or self._hotwords)
+        return recognizer.session(wishes.attention)
 
     def _chosen(self, settings: Mapping[str, Any], limits: Limits) -> DecodingConfig:
         for name in settings:

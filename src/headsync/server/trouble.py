@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headsync.errors import HeadsyncError
@@ -33,6 +34,17 @@ class StreamError(HeadsyncError):
     def to_dict(self) -> dict[str, Any]:
         """The error message of the protocol."""
         return {"type": "error", "code": self.code, "message": " ".join(str(self).split())}
+
+
+def no_model(name: str, there: Sequence[str]) -> StreamError:
+    """What a client is told that wants a model that is not served."""
+    return StreamError(
+        "model", f'There is no model "{name}" here; this server has ' + ", ".join(map(_quoted, there)) + "."
+    )
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def internal() -> StreamError:

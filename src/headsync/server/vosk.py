@@ -19,6 +19,7 @@ from headsync.server.hearing import Hearing
 from headsync.server.limits import Limits
 from headsync.server.protocol import OpenSession, Reply, read_object
 from headsync.server.trouble import NORMAL, StreamError
+from headsync.server.wishes import Wishes
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class VoskStream:
         if self._config.max_alternatives > 0:
             settings = {"nbest": min(self._config.max_alternatives, self._limits.beam)}
         try:
-            session = self._open(settings, ())
+            session = self._open(Wishes(settings=settings))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
         left = self._limits.stream_seconds - self._before_seconds
