@@ -12,8 +12,10 @@ from safetensors.numpy import save_file
 
 from headsync import features
 from headsync.audio import SAMPLE_RATE, FloatArray
+from headsync.config import FeaturesConfig
 from headsync.errors import ModelError
-from headsync.features import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL, Statistics, log_mel, normalise
+from headsync.features import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL, Features, Statistics, log_mel, normalise
+from headsync.pitch import Pitch
 
 
 def speech_like(length: int, seed: int = 0) -> FloatArray:
@@ -152,3 +154,44 @@ def test_damaged_or_missing_statistics_are_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(ModelError, match="cannot be read"):
         Statistics.load(path)
+
+
+# --- pitch beside the energies ---
+
+HEARS_PITCH = Features.of(FeaturesConfig(pitch=True))
+
+
+def test_pitch_is_three_more_columns_and_changes_no_energy() -> None:
+    samples = speech_like(9_000)
+    rows = HEARS_PITCH.whole(samples)
+    assert rows.shape == (len(log_mel(samples)), FeaturesConfig(pitch=True).columns) == (54, 83)
+    np.testing.assert_array_equal(rows[:, :NUM_MEL], log_mel(samples))
+    np.testing.assert_array_equal(rows[:, NUM_MEL:], Pitch().whole(samples))
+    np.testing.assert_array_equal(Features.of(FeaturesConfig()).whole(samples), log_mel(samples))
+
+
+@settings(max_examples=15, deadline=None)
+@given(length=st.integers(0, 9_000), places=st.lists(st.integers(0, 10_000), max_size=8))
+def test_any_cutting_gives_the_same_bits_with_pitch(length: int, places: list[int]) -> None:
+    samples = speech_like(length)
+    pieces, state = [np.zeros((0, 83), np.float32)], HEARS_PITCH.start()
+    for piece in np.split(samples, sorted(place % (length + 1) for place in places)):
+        rows, state = HEARS_PITCH.step(piece, state)
+        pieces.append(rows)
+    pieces.append(HEARS_PITCH.step(samples[:0], state, final=True)[0])
+    np.testing.assert_array_equal(np.concatenate(pieces), HEARS_PITCH.whole(samples))
+
+
+def test_a_row_comes_as_soon_as_the_delay_is_over_and_not_before() -> None:
+    samples, row = speech_like(12_000), 20
+    needed = row * HOP_SAMPLES + FRAME_SAMPLES + HEARS_PITCH.delay_samples
+    for count, rows in ((needed - 1, row), (needed, row + 1)):
+        assert len(HEARS_PITCH.step(samples[:count], HEARS_PITCH.start())[0]) == rows
+
+
+def test_statistics_with_pitch_are_of_83_columns(tmp_path: Path) -> None:
+    statistics = Statistics.of([HEARS_PITCH.whole(speech_like(9_000, seed)) for seed in range(2)])
+    statistics.save(tmp_path / "statistics.safetensors")
+    np.testing.assert_array_equal(Statistics.load(tmp_path / "statistics.safetensors", 83), statistics)
+    with pytest.raises(ModelError, match="80 numbers"):
+        Statistics.load(tmp_path / "statistics.safetensors")

@@ -154,12 +154,15 @@ class DataConfig:
     dev: str = ""
     tokens: Literal["characters", "bpe", "words"] = "characters"
     bpe_size: int = 5000  # tokens of a vocabulary of BPE
+    unknown: bool = False  # whether <unk> is a token, for what occurs elsewhere and not in `train`
+    published_classes: int = 0  # how many the published system has, to be told of a difference; 0: none is known
     written: str = ""  # the words that the model shall write, where it is not all that it hears
     workers: int = 1  # processes that prepare batches
+    shards_at_once: int = 8  # whose utterances are mixed with each other, where `train` is a folder of shards
 
     def __post_init__(self) -> None:
         _at_least(0, workers=self.workers)
-        _at_least(1, bpe_size=self.bpe_size)
+        _at_least(1, bpe_size=self.bpe_size, shards_at_once=self.shards_at_once)
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,11 @@ class TrainingConfig:
     shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better dev loss before stopping; 0: never
-    batch_frames: int = 12_000  # feature frames, padding included
+    batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts
+    accumulate: int = 1  # parts into which a process cuts its share of a batch; more take less memory
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; sums stay float32
+    recompute: bool = False  # layers compute twice instead of remembering: gradient checkpointing
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
     quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
@@ -185,6 +192,7 @@ class TrainingConfig:
     untruncated_updates: int = 0  # first phase, in which no step is halted
     average: int = 5  # best checkpoints averaged at the end
     checkpoint_seconds: float = 120.0
+    speeds: str = ""  # at which every utterance is heard in every pass, such as "0.9 1.0 1.1"
     frequency_masks: int = 0
     frequency_mask_bins: int = 20
     time_masks: int = 0
@@ -193,6 +201,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
         _at_least(1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass)
+        _at_least(1, accumulate=self.accumulate)
+        try:
+            _at_least(0.5, speeds=min(self.all_speeds))
+        except ValueError:
+            raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
@@ -204,6 +217,10 @@ class TrainingConfig:
         if self.start_from and self.encoder_from:
             raise ConfigError("start_from and encoder_from are two ways to start; set one of them")
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
+
+    @property
+    def all_speeds(self) -> list[float]:
+        return [float(speed) for speed in self.speeds.split()] or [1.0]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 Ids: 0 is the blank of CTC, 1 to n are the tokens, n + 1 both starts and ends a sentence. A character vocabulary writes
 the space as the token "<space>". A BPE vocabulary marks the start of a word with "▁", and the order of its tokens is
-the order in which they are merged, so that the list of tokens is all it needs. In a vocabulary of words that has the
-token "<unk>", that stands for every other word. Any other token in angle brackets is a sound rather than a text, such
-as "<noise>": it is heard, and not written. And where a vocabulary names the words to write, all others are only heard:
-a model of digits that knows other speech for what it is has fewer reasons to take it for digits.
+the order in which they are merged, so that the list of tokens is all it needs. Where a vocabulary has the token
+"<unk>", that stands for every word or character that it does not have. Any other token in angle brackets is a sound
+rather than a text, such as "<noise>": it is heard, and not written. And where a vocabulary names the words to write,
+all others are only heard: a model of digits that knows other speech for what it is has fewer reasons to take it for
+digits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -156,7 +157,7 @@ class Vocabulary:
     def _id(self, token: str, text: str) -> int:
         if token in self._ids:
             return self._ids[token]
-        if self.kind == "words" and UNKNOWN in self._ids:
+        if UNKNOWN in self._ids:
             return self._ids[UNKNOWN]
         unit = "word" if self.kind == "words" else "character"
         raise DataError(
@@ -170,11 +171,12 @@ class Vocabulary:
 
 def build_vocabulary(data: DataConfig, texts: Iterable[str]) -> Vocabulary:
     """The vocabulary that a recipe asks for, from the texts to train on."""
+    unknown = (UNKNOWN,) if data.unknown else ()
     if data.tokens == "bpe":
-        vocabulary = Vocabulary("bpe", learn_pieces(texts, data.bpe_size))
+        tokens = (*learn_pieces(texts, data.bpe_size - len(unknown)), *unknown)
     else:
-        vocabulary = Vocabulary.build(data.tokens, texts)
-    return replace(vocabulary, written=tuple(data.written.split()))
+        tokens = tuple(sorted({*Vocabulary.build(data.tokens, texts).tokens, *unknown}))
+    return Vocabulary(data.tokens, tokens, written=tuple(data.written.split()))
 
 
 def is_sound(token: str) -> bool:
@@ -207,7 +209,7 @@ def _is_token(kind: Kind, token: object) -> bool:
         return False
     if kind == "bpe":
         return MARK not in token[1:]
-    return kind == "words" or token == SPACE or len(token) == 1 or is_sound(token)
+    return kind == "words" or token in (SPACE, UNKNOWN) or len(token) == 1 or is_sound(token)
 
 
 def _shorten(text: str) -> str:

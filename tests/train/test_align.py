@@ -17,7 +17,7 @@ from headsync.attention.softmax import Triggered
 from headsync.config import Config, load_config
 from headsync.train import align, loop
 from headsync.train.align import NOWHERE, first_frames, limits_of
-from headsync.train.data import PADDING, Batch, Batches
+from headsync.train.data import PADDING, Batch, Batches, Share
 from headsync.train.loop import Run, epoch_rows, start, update
 from reference.ctc import best_alignment
 
@@ -142,7 +142,7 @@ def test_training_is_limited_once_the_first_phase_is_over(run: Run, monkeypatch:
     monkeypatch.setattr(run.model, "forward", watched)
     run.model.train()
     for _ in range(4):
-        update(run, batch)
+        update(run, Share.whole(batch))
     assert [limit is None for limit in seen] == [True, True, False, False]
     assert seen[2].shape == batch.targets_BL.shape
 

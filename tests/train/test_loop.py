@@ -22,9 +22,9 @@ from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, TrainingError
 from headsync.folder import CARD, WEIGHTS, load_folder
 from headsync.recognizer import Recognizer
-from headsync.train import loop
+from headsync.train import course, loop
 from headsync.train.checkpoint import Progress, save_checkpoint
-from headsync.train.data import Batches
+from headsync.train.data import Batches, Share
 from headsync.train.evaluate import DevResult
 from headsync.train.loop import Run, epoch_rows, start, train, update
 
@@ -74,7 +74,7 @@ def test_no_step_is_halted_up_to_the_update_that_is_set_and_as_set_after_it(reci
     batch = Batches(run.train, run.vocabulary, run.statistics, epoch_rows(run))[0]
     seen = []
     for _ in range(4):
-        halt = float(update(run, batch).halt)
+        halt = float(update(run, Share.whole(batch)).halt)
         seen.append((run.progress.update, thresholds(run), halt == 1.0))
     free, halting = {math.inf}, {0.75}
     assert seen == [(1, free, True), (2, free, True), (3, halting, False), (4, halting, False)]
@@ -106,12 +106,12 @@ def test_dev_is_measured_as_the_last_update_was_trained_even_by_a_run_that_was_r
         finish(run, report)
         seen.append(thresholds(run))
 
-    finish = loop.finish_epoch
+    finish = course.finish_epoch
     overrides = ["training.epochs=1", f"training.untruncated_updates={untruncated}"]
-    monkeypatch.setattr(loop, "finish_epoch", stopped)
+    monkeypatch.setattr(course, "finish_epoch", stopped)
     with pytest.raises(KeyboardInterrupt):
         quietly(recipe, tmp_path, *overrides)
-    monkeypatch.setattr(loop, "finish_epoch", measured)
+    monkeypatch.setattr(course, "finish_epoch", measured)
     quietly(recipe, tmp_path, *overrides)
     assert seen == [{math.inf} if untruncated else {1.0}]
 
@@ -262,7 +262,7 @@ def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("change", ["network.width=32", "encoder.layers=2", "data.tokens=characters"])
+@pytest.mark.parametrize("change", ["network.width=32", "encoder.layers=2"])
 def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
     recipe: Path, undisturbed: Path, tmp_path: Path, change: str
 ) -> None:
@@ -304,7 +304,8 @@ def test_stopped_by_hand_anywhere_it_goes_on_as_if_it_never_was(
     recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, at: int, after: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(loop, what, Interrupts(getattr(loop, what), at, after))
+        module = loop if hasattr(loop, what) else course
+        patch.setattr(module, what, Interrupts(getattr(module, what), at, after))
         with pytest.raises(KeyboardInterrupt):
             quietly(recipe, tmp_path)
     quietly(recipe, tmp_path)
@@ -337,7 +338,7 @@ def test_at_every_checkpoint_the_log_on_disk_is_as_far(
         assert len([e for e in entries if "dev" in e]) == progress.epoch
         seen.append(progress.update)
 
-    monkeypatch.setattr(loop, "save_checkpoint", saved)
+    monkeypatch.setattr(course, "save_checkpoint", saved)
     quietly(recipe, tmp_path, "training.checkpoint_seconds=0.0")
     assert len(seen) > seen[-1]  # after every update, and after every epoch
 

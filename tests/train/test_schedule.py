@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from headsync.config import TrainingConfig, load_config
-from headsync.train.data import Batches
-from headsync.train.loop import Run, epoch_rows, start, update
+from headsync.train.data import Share
+from headsync.train.loop import Run, start, train_batches, update
 from headsync.train.schedule import noam
 
 
@@ -19,7 +19,7 @@ def run(recipe: Path, tmp_path: Path) -> Run:
 
 
 def first_update(run: Run) -> None:
-    update(run, Batches(run.train, run.vocabulary, run.statistics, epoch_rows(run))[0])
+    update(run, Share.whole(train_batches(run)[0]))
 
 
 def test_noam_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_the_papers_schedule_peaks_at_its_25000th_update() -> None:
 
 
 def test_adam_is_set_as_the_paper_says(run: Run) -> None:
-    (group,) = run.adam.param_groups
+    (group,) = run.optimiser.param_groups
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
     assert (group["weight_decay"], group["amsgrad"]) == (0, False)
     assert len(group["params"]) == len(list(run.model.parameters()))
@@ -53,7 +53,7 @@ def test_an_update_descends_by_the_rate_of_its_number(run: Run) -> None:
     before = [p.detach().clone() for p in run.model.parameters()]
     first_update(run)
     rate = noam(1, width=16, factor=0.5, warmup=10)
-    assert run.adam.param_groups[0]["lr"] == rate
+    assert run.optimiser.param_groups[0]["lr"] == rate
     # The first step of Adam moves every weight with a gradient well above 1e-9 by the rate itself, up or down.
     moves = [(b - p.detach()).abs() / rate for b, p in zip(before, run.model.parameters(), strict=True)]
     clear = [m[p.grad.abs() > 1e-6] for m, p in zip(moves, run.model.parameters(), strict=True) if p.grad is not None]

@@ -95,6 +95,20 @@ def table(
     _list("table", source, out, workers)
 
 
+@prepare.command()
+def shards(
+    manifest: Annotated[Path, typer.Argument(help="A manifest that another of these commands has made.")],
+    out: Out,
+    size: Annotated[int, typer.Option(min=1, help="Utterances of a shard.")] = 1000,
+) -> None:
+    """Pack the recordings of a manifest into a few large files, in lhotse's tar form, for training on a cluster."""
+    from headsync.data.shards import prepare as write
+
+    with progress_bar("utterances") as progress:
+        count = write(manifest, out, size=size, progress=progress)
+    typer.echo(f"{out}: {count} shards are ready; name the folder as data.train of a recipe.")
+
+
 def _list(corpus: str, source: Path, out: Path, workers: int) -> None:
     """Prepare by the module of that name, and say what there is and what was left out."""
     module = import_module(f"headsync.data.{corpus}")

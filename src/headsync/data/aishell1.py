@@ -14,6 +14,7 @@ from pathlib import Path
 from headsync.data.corpus import MISSING, UNTRANSCRIBED, Entry, Expected, Part, Problem, Progress, write_parts
 from headsync.data.corpus_report import Classes, Report, characters, finish, make_report, refuse_other_corpus
 from headsync.data.listening import hear_at
+from headsync.data.manifest import write_text
 from headsync.data.transcripts import read_transcripts
 from headsync.errors import DataError
 
@@ -30,6 +31,8 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     refuse_other_corpus(out, "aishell1")
     parts = _parts(_root(source))
     prepared = write_parts(parts, out, partial(hear_at, RATE), workers=workers, progress=progress)
+    for name in ("train", "dev"):
+        write_text(out / f"lm_{name}.txt", prepared.utterances[name])
     found = len(characters(one.text for one in prepared.utterances["train"]))
     classes = Classes(found + 1, CLASSES, f"{found} characters of train and <unk>")
     return finish(make_report("aishell1", source, parts, prepared)._replace(classes=classes), out)

@@ -12,6 +12,7 @@ from pathlib import Path
 from headsync.data.corpus import MISSING, UNTRANSCRIBED, Entry, Expected, Part, Problem, Progress, write_parts
 from headsync.data.corpus_report import Report, finish, make_report, refuse_other_corpus
 from headsync.data.listening import hear_at
+from headsync.data.manifest import write_manifest, write_text
 from headsync.data.transcripts import read_transcripts
 from headsync.errors import DataError
 
@@ -36,6 +37,10 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     refuse_other_corpus(out, "librispeech")
     parts = [_part(folder) for folder in _folders(source)]
     prepared = write_parts(parts, out, partial(hear_at, RATE), workers=workers, progress=progress)
+    for joined in ("train", "dev"):  # all parts of a kind, which the paper's system learns from and is steered by
+        together = [u for name, some in prepared.utterances.items() if name.startswith(f"{joined}-") for u in some]
+        write_manifest(out / f"{joined}.jsonl", together)
+        write_text(out / f"lm_{joined}.txt", together)
     return finish(make_report("librispeech", source, parts, prepared)._replace(notes=(_NOTE,)), out)
 
 

@@ -26,6 +26,7 @@ class Utterance:
     text: str
     seconds: float
     speaker: str = ""
+    speed: float = 1.0  # at which it is heard; not part of a manifest, since training makes it up
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> None:
     unfinished = path.with_name(path.name + ".unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         file.writelines(_line(utterance, path.parent) + "\n" for utterance in utterances)
+    os.replace(unfinished, path)
+
+
+def write_text(path: Path, utterances: Iterable[Utterance]) -> None:
+    """The texts alone, one a line, for a language model."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text("".join(f"{u.text}\n" for u in utterances if u.text), encoding="utf-8")
     os.replace(unfinished, path)
 
 

@@ -31,6 +31,7 @@ from headsync.data.corpus import (
     write_parts,
 )
 from headsync.data.corpus_report import Classes, Report, characters, finish, make_report, refuse_other_corpus
+from headsync.data.manifest import write_text
 from headsync.data.sphere import read_sphere
 from headsync.errors import DataError
 
@@ -71,6 +72,8 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     parts = [_part(name, discs, spoken) for name in INDICES]
     parts[0].problems.extend(spoken.problems)
     prepared = write_parts(parts, out, partial(_decode, out), workers=workers, progress=progress)
+    for name, part in (("train", "train_si284"), ("dev", "test_dev93")):
+        write_text(out / f"lm_{name}.txt", prepared.utterances[part])
     found = len(characters((one.text for one in prepared.utterances["train_si284"]), SYMBOLS))
     classes = Classes(found + 3, CLASSES, f"{found} characters and symbols of train_si284, <unk>, blank and <eos>")
     return finish(make_report("wsj", source, parts, prepared)._replace(classes=classes), out)

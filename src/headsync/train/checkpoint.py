@@ -29,6 +29,8 @@ class Progress:
     batch: int = 0  # batches of the present epoch done
     best: list[tuple[float, int]] = field(default_factory=list)  # dev loss and epoch, best first
     fingerprint: str = ""  # of what must not change when a run goes on
+    scale: float = 0.0  # of the losses, and updates since it last changed: in float16 only
+    growth: int = 0
 
 
 Optimiser = torch.optim.Adam | torch.optim.SGD
@@ -70,7 +72,8 @@ def _restore(tensors: Mapping[str, Tensor], model: nn.Module, adam: Optimiser) -
     model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:  # a parameter without a gradient has no state
-            adam.state[parameter] = {key: tensors[f"adam.{key}.{name}"] for key in STATE[type(adam)]}
+            state = {key: tensors[f"adam.{key}.{name}"] for key in STATE[type(adam)]}
+            adam.state[parameter] = {key: t.to(parameter.device) if t.dim() else t for key, t in state.items()}
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

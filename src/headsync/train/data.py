@@ -1,19 +1,23 @@
-"""Manifests to batches: utterances of like length together, by total frames, reproducible by seed and epoch.
+"""Manifests or shards to batches: utterances of like length together, by total frames, reproducible by seed and epoch.
 
-The batches of an epoch are a pure function of manifest, seed and epoch, so that a run that was stopped goes on with
-exactly the batch that would have come next.
+The batches of an epoch are a pure function of the corpus, seed and epoch, so that a run that was stopped goes on with
+exactly the batch that would have come next. A batch is what one update learns from, however many processes share it:
+each takes its share of the rows, in one part or several.
 
 Shapes: B rows, T feature frames, F features, L output steps.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import soundfile
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -21,35 +25,64 @@ from torch.utils.data import DataLoader, Dataset
 from headsync.audio import FloatArray, mix_down, read_audio, resample
 from headsync.config import TrainingConfig
 from headsync.data.manifest import Utterance
-from headsync.errors import DataError, HeadsyncError
-from headsync.features import Statistics, log_mel, normalise
+from headsync.data.shards import in_shard, read_members
+from headsync.errors import AudioError, DataError, HeadsyncError
+from headsync.features import Features, Statistics, normalise
 from headsync.framing import embedded_frames
 from headsync.tokens import Vocabulary
 from headsync.train.augment import mask
+from headsync.train.plan import FRAMES_PER_SECOND, WHOLE, Split
 
 PADDING = -100  # in targets: no output step here
-FRAMES_PER_SECOND = 100
+ENERGIES = Features()
 
 
 class Batch(NamedTuple):
-    """One update's worth of utterances."""
+    """Rows that go through the network together."""
 
     features_BTF: Tensor
     lengths_B: Tensor
     tokens_BL: Tensor  # <sos> and the tokens
     targets_BL: Tensor  # the tokens and <eos>; PADDING behind
 
-
-def features_of(audio: Path) -> FloatArray:
-    """Log-mel frames of a recording, of any rate and number of channels."""
-    samples, rate = read_audio(audio)
-    return log_mel(resample(mix_down(samples), rate))
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def statistics_of(utterances: Sequence[Utterance], most: int = 1000) -> Statistics:
+class Share(NamedTuple):
+    """What one process has of an update's batch."""
+
+    parts: list[Batch]
+    weights: list[float]  # the share of each part in the output steps of the whole batch
+
+    @classmethod
+    def whole(cls, batch: Batch) -> Share:
+        return cls([batch], [1.0])
+
+
+def features_of(utterance: Utterance, features: Features, sound: bytes | None = None) -> FloatArray:
+    """The features of a recording, of any rate and number of channels; of its bytes, where they have been read.
+
+    A recording is made faster by taking it for one of a higher rate, which makes its voice higher as well.
+    """
+    samples, rate = read_audio(utterance.audio) if sound is None else _decoded(sound, utterance.id)
+    return features.whole(resample(mix_down(samples), round(rate * utterance.speed)))
+
+
+def _decoded(sound: bytes, name: str) -> tuple[FloatArray, int]:
+    try:
+        samples, rate = soundfile.read(io.BytesIO(sound), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{name}: its sound in the shard cannot be read ({error.error_string}).") from None
+    return samples, rate
+
+
+def statistics_of(utterances: Sequence[Utterance], features: Features, most: int = 1000) -> Statistics:
     """Global mean and deviation, over an even selection where there are very many."""
     stride = max(1, len(utterances) // most)
-    return Statistics.of(features_of(u.audio) for u in utterances[::stride])
+    chosen = utterances[::stride]
+    sounds = read_members(chosen)
+    return Statistics.of(features_of(u, features, sounds.get(u.id)) for u in chosen)
 
 
 def usable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> tuple[list[Utterance], list[Utterance]]:
@@ -64,26 +97,6 @@ def usable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> tuple[lis
     return fit, short
 
 
-def plan(
-    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, shortest_first: bool = False
-) -> list[list[int]]:
-    """The batches of an epoch as lists of indices: neighbours in length, no more than `batch_frames` with padding."""
-    rng = np.random.default_rng([seed, epoch])
-    seconds = np.array([u.seconds for u in utterances])
-    order = np.argsort(seconds * rng.uniform(0.9, 1.1, len(seconds)), kind="stable")  # other neighbours every epoch
-    batches: list[list[int]] = []
-    batch: list[int] = []
-    longest = 0.0
-    for index in order:
-        longest = max(longest, seconds[index])
-        if batch and longest * FRAMES_PER_SECOND * (len(batch) + 1) > batch_frames:
-            batches.append(batch)
-            batch, longest = [], float(seconds[index])
-        batch.append(int(index))
-    batches.append(batch)
-    return batches if shortest_first else [batches[i] for i in rng.permutation(len(batches))]
-
-
 class Batches(Dataset[Batch]):
     """Batches by number, each made where it is asked for (a worker process)."""
 
@@ -94,20 +107,39 @@ class Batches(Dataset[Batch]):
         statistics: Statistics,
         rows: Sequence[Sequence[int]],
         augment: tuple[TrainingConfig, int] | None = None,  # settings and epoch
+        features: Features = ENERGIES,
     ) -> None:
         self.utterances, self.vocabulary, self.statistics = utterances, vocabulary, statistics
-        self.rows, self.augment = rows, augment
+        self.rows, self.augment, self.features = rows, augment, features
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> Batch:
-        rows = [self._features(index) for index in self.rows[number]]
-        texts = [self.vocabulary.encode(self.utterances[index].text) for index in self.rows[number]]
-        return collate(rows, texts, self.vocabulary.end)
+        return self.make(self.rows[number])
 
-    def _features(self, index: int) -> FloatArray:
-        features = normalise(features_of(self.utterances[index].audio), self.statistics)
+    def make(self, rows: Sequence[int], sounds: Mapping[str, bytes] | None = None) -> Batch:
+        """The batch of these rows; what is in shards has been read before."""
+        features = [self._features(index, (sounds or {}).get(self.utterances[index].id)) for index in rows]
+        return collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
+
+    def share(self, number: int, split: Split, sounds: Mapping[str, bytes] | None = None) -> Share:
+        """The rows of a batch that one process works on; it has at least one, which then counts for nothing."""
+        rows = self.rows[number]
+        parts = split.rows(rows)
+        if len(parts) == 1 and len(parts[0]) == len(rows):
+            return Share.whole(self.make(rows, sounds))
+        steps = [[len(self._tokens(index)) + 1 for index in part] for part in (rows, *parts)]
+        weights = [sum(part) / sum(steps[0]) for part in steps[1:]]
+        if not parts:
+            parts, weights = [[rows[0]]], [0.0]
+        return Share([self.make(part, sounds) for part in parts], weights)
+
+    def _tokens(self, index: int) -> list[int]:
+        return self.vocabulary.encode(self.utterances[index].text)
+
+    def _features(self, index: int, sound: bytes | None) -> FloatArray:
+        features = normalise(features_of(self.utterances[index], self.features, sound), self.statistics)
         if self.augment is None:
             return features
         config, epoch = self.augment
@@ -128,10 +160,10 @@ def collate(features: Sequence[FloatArray], tokens: Sequence[Sequence[int]], end
     return Batch(padded, lengths, inputs, targets)
 
 
-def load(batches: Batches, first: int, workers: int) -> Iterator[Batch]:
-    """Batches from number `first` on, prepared ahead by worker processes."""
+def load(batches: Batches, first: int, workers: int, split: Split = WHOLE) -> Iterator[Share]:
+    """This process's shares of the batches from number `first` on, prepared ahead by worker processes."""
     loader = DataLoader(
-        _Told(batches), batch_size=None, sampler=range(first, len(batches)), num_workers=workers,
+        _Told(batches, split), batch_size=None, sampler=_Orders(batches, first, split), num_workers=workers,
         prefetch_factor=4 if workers else None,
     )  # fmt: skip
     for made in loader:
@@ -140,15 +172,69 @@ def load(batches: Batches, first: int, workers: int) -> Iterator[Batch]:
         yield made
 
 
-class _Told(Dataset[Batch | HeadsyncError]):
+class _Order(NamedTuple):
+    """What a worker needs to make a share: its number, and the sounds that are not files of their own."""
+
+    number: int
+    sounds: dict[str, bytes]
+
+
+class _Orders:
+    """Orders in their order; of shards each process reads what it needs, from their beginnings to their ends."""
+
+    def __init__(self, batches: Batches, first: int, split: Split) -> None:
+        self.batches, self.numbers, self.split = batches, range(first, len(batches)), split
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[_Order | HeadsyncError]:
+        waiting: dict[str, bytes] = {}
+        for number in self.numbers:
+            needed = self._utterances(number)
+            if any(u.id not in waiting for u in needed):
+                try:
+                    waiting = read_members(self._until_other_shards(number))
+                except HeadsyncError as error:
+                    yield error
+                    return
+            yield _Order(number, {u.id: waiting[u.id] for u in needed})
+
+    def _utterances(self, number: int) -> list[Utterance]:
+        """Those of a share whose sounds lie in shards."""
+        rows = self.batches.rows[number]
+        mine = self.split.rows(rows) or [list(rows[:1])]
+        found = [self.batches.utterances[index] for part in mine for index in part]
+        return [u for u in found if in_shard(u)]
+
+    def _until_other_shards(self, first: int) -> list[Utterance]:
+        """All that this process needs of the shards that are mixed with each other from this batch on."""
+        wanted: list[Utterance] = []
+        number, end = first, first + 1
+        while number < end:
+            end = max([end, *(self._ends[self.batches.utterances[row].audio] for row in self.batches.rows[number])])
+            wanted += self._utterances(number)
+            number += 1
+        return wanted
+
+    @cached_property
+    def _ends(self) -> dict[Path, int]:
+        """For each shard the number behind the last batch that has some of it."""
+        utterances = self.batches.utterances
+        return {utterances[row].audio: number + 1 for number in self.numbers for row in self.batches.rows[number]}
+
+
+class _Told(Dataset[Share | HeadsyncError]):
     """Errors as values: raised in a worker process, they would come back as a traceback inside a message."""
 
-    def __init__(self, batches: Batches) -> None:
-        self.batches = batches
+    def __init__(self, batches: Batches, split: Split) -> None:
+        self.batches, self.split = batches, split
 
-    def __getitem__(self, number: int) -> Batch | HeadsyncError:
+    def __getitem__(self, order: _Order | HeadsyncError) -> Share | HeadsyncError:
+        if isinstance(order, HeadsyncError):
+            return order
         try:
-            return self.batches[number]
+            return self.batches.share(order.number, self.split, order.sounds)
         except HeadsyncError as error:
             return error
 

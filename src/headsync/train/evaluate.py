@@ -17,6 +17,7 @@ from headsync.config import TrainingConfig
 from headsync.nn.model import Model
 from headsync.train.data import PADDING, Batch, Batches
 from headsync.train.losses import joint_loss
+from headsync.train.ranks import ALONE, Ranks
 
 Limits = Callable[[Batch], Tensor | None]  # how far each output step may look; None: everywhere
 
@@ -30,12 +31,17 @@ class DevResult(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig, limits: Limits) -> DevResult:
-    """Loss and error rates over all batches, with the threshold and the limits that the model is trained with."""
+def evaluate_dev(
+    model: Model, batches: Batches, config: TrainingConfig, limits: Limits, ranks: Ranks = ALONE
+) -> DevResult:
+    """Loss and error rates over all batches, with the threshold and the limits that the model is trained with.
+
+    Where several processes share a run, each takes some of the batches.
+    """
     model.eval()
     loss = steps = wrong = edits = tokens = 0.0
-    for number in range(len(batches)):
-        batch = batches[number]
+    for number in range(ranks.rank, len(batches), ranks.count):
+        batch = batches[number].to(ranks.device)
         output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limits(batch))
         losses = joint_loss(output, batch, config)
         loss += float(losses.joint) * int(losses.steps)
@@ -43,6 +49,8 @@ def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig, limits:
         wrong += int(losses.wrong)
         e, n = ctc_errors(output.ctc_BTV, output.frames_B, batch)
         edits, tokens = edits + e, tokens + n
+    sums = torch.tensor([loss, steps, wrong, edits, tokens], dtype=torch.float64)
+    loss, steps, wrong, edits, tokens = ranks.total(sums).tolist()
     if not math.isfinite(loss):
         loss = math.inf
     return DevResult(loss / steps, wrong / steps, edits / max(1, tokens))
@@ -51,8 +59,9 @@ def evaluate_dev(model: Model, batches: Batches, config: TrainingConfig, limits:
 def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:
     """Edits and reference tokens of greedy CTC."""
     edits = tokens = 0
-    for best, frames, target in zip(ctc_BTV.argmax(-1), frames_B, batch.targets_BL, strict=True):
-        labels = torch.unique_consecutive(best[: int(frames)])
+    best_BT, targets_BL = ctc_BTV.argmax(-1).cpu(), batch.targets_BL.cpu()
+    for best, frames, target in zip(best_BT, frames_B.tolist(), targets_BL, strict=True):
+        labels = torch.unique_consecutive(best[:frames])
         hypothesis = " ".join(str(int(label)) for label in labels if label != 0)
         reference = [str(int(t)) for t in target[target != PADDING][:-1]]
         tokens += len(reference)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headsync.config import Config
 from headsync.tokens import Vocabulary
 from headsync.train.checkpoint import Progress
-from headsync.train.report import Report
+from headsync.train.report import Mute, Report
 
 
 class LanguageLosses(NamedTuple):
@@ -34,14 +34,8 @@ class LanguageReport(Report):
 
     def measured(self, progress: Progress, result: LanguageLosses) -> None:
         """An epoch was measured."""
-        values = result._asdict()
-        self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
-        best = " (best)" if progress.best[0][1] == progress.epoch else ""
-        self.console.print(
-            f"epoch {progress.epoch}  update {progress.update}  dev loss {result.loss:.3f}{best}  "
-            f"perplexity {result.perplexity:.2f}, per word {result.word_perplexity:.1f}",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+        text = f"perplexity {result.perplexity:.2f}, per word {result.word_perplexity:.1f}"
+        self._measured(progress, result._asdict(), text)
 
     def _text(self, progress: Progress) -> str:
         loss, speed = self.means["loss"], self.amount / (time.monotonic() - self.since)
@@ -49,6 +43,10 @@ class LanguageReport(Report):
             f"epoch {progress.epoch + 1} update {progress.update}  loss {loss:.3f}  perplexity {_exp(loss):.2f}  "
             f"{speed:.0f} tokens/s"
         )
+
+
+class MuteLanguageReport(Mute, LanguageReport):
+    """The report of a process that is not the first of its run."""
 
 
 def _exp(loss: float) -> float:

@@ -7,6 +7,7 @@ Shapes: B rows, T encoder frames, L output steps, V output classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from headsync.config import TrainingConfig
 from headsync.nn.model import Output
 from headsync.train.data import PADDING, Batch
+from headsync.train.ranks import Ranks
 
 
 class Losses(NamedTuple):
@@ -29,6 +31,9 @@ class Losses(NamedTuple):
     halt: Tensor  # mean halting position, as a fraction of the utterance
     mass: Tensor  # mean sum of attention weights of a head at a step
     quantity: Tensor  # by how many tokens the mechanisms miscount, per output step; 0 where they do not count
+
+    def detached(self) -> Losses:
+        return self._replace(joint=self.joint.detach())
 
 
 def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
@@ -44,6 +49,18 @@ def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
     quantity = quantity_loss(output, batch)
     joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention + config.quantity_weight * quantity
     return Losses(joint, ctc.detach(), attention.detach(), wrong, exists_BL.sum(), halt, mass, quantity.detach())
+
+
+def merged(parts: Sequence[Losses], weights: Sequence[float], ranks: Ranks) -> Losses:
+    """The losses of a batch of which each part has its share, in this process and in others."""
+    if ranks.count == 1 and len(parts) == 1:
+        return parts[0]
+    counts = {Losses._fields.index("wrong"), Losses._fields.index("steps")}
+    totals = torch.zeros(len(Losses._fields), dtype=torch.float64)
+    for losses, weight in zip(parts, weights, strict=True):
+        for n, value in enumerate(losses):
+            totals[n] += float(value) * (float(weight > 0) if n in counts else weight)
+    return Losses(*ranks.total(totals).unbind())
 
 
 def ctc_loss(output: Output, batch: Batch) -> Tensor:

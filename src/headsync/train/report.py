@@ -17,9 +17,9 @@ from headsync.config import Config
 from headsync.errors import TrainingError
 from headsync.folder import write_atomically
 from headsync.train import checkpoint
-from headsync.train.data import FRAMES_PER_SECOND
 from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
+from headsync.train.plan import FRAMES_PER_SECOND
 
 LINE_SECONDS = 30.0  # between lines where there is no terminal
 SMOOTHING = 0.98
@@ -80,14 +80,15 @@ class Report:
 
     def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
         """An epoch was measured."""
-        values = result._asdict()
+        errors = f"attention error {result.attention_error:.2%}  CTC error {result.ctc_error:.2%}"
+        self._measured(progress, result._asdict(), errors)
+
+    def _measured(self, progress: checkpoint.Progress, values: dict[str, float], text: str) -> None:
+        """Tell of an epoch by its figures, its loss among them, and in words."""
         self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
         best = " (best)" if progress.best[0][1] == progress.epoch else ""
-        self.console.print(
-            f"epoch {progress.epoch}  update {progress.update}  dev loss {result.loss:.3f}{best}  "
-            f"attention error {result.attention_error:.2%}  CTC error {result.ctc_error:.2%}",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+        line = f"epoch {progress.epoch}  update {progress.update}  dev loss {values['loss']:.3f}{best}  {text}"
+        self.console.print(line, soft_wrap=True, highlight=False)
 
     def flush(self) -> None:
         with _telling(self.log_path):
@@ -106,6 +107,31 @@ class Report:
             f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  error {m['error']:.1%}  "
             f"halt {m['halt']:.2f}  mass {m['mass']:.2f}  {speed:.0f} s/s"
         )
+
+
+class Mute(Report):
+    """The report of a process that is not the first of its run: it tells nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        pass
+
+    def epoch(self, progress: checkpoint.Progress, batches: int) -> None:
+        pass
+
+    def _updated(self, progress: checkpoint.Progress, values: dict[str, float], amount: int) -> None:
+        pass
+
+    def _measured(self, progress: checkpoint.Progress, values: dict[str, float], text: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
 
 
 @contextlib.contextmanager

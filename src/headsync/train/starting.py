@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
-from headsync.config import TrainingConfig
+from headsync.config import Config, TrainingConfig
 from headsync.data.manifest import Utterance
 from headsync.errors import ConfigError
-from headsync.features import Statistics
+from headsync.features import Features, Statistics
 from headsync.folder import STATISTICS, VOCABULARY, WEIGHTS, save_statistics
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary
@@ -19,6 +21,7 @@ from headsync.train.data import statistics_of
 
 OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
+DISTANCES = ".distance_bias"
 
 
 def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Callable[[str], None]) -> None:
@@ -31,6 +34,7 @@ def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, s
         weights = load_file(Path(source) / WEIGHTS)
         if config.encoder_from:  # decoders differ from one mechanism to another
             weights = own | {name: weights[name] for name in weights if name.startswith(OF_ENCODER)}
+            weights |= {name: _of_span(weights[name], own[name]) for name in own if name.endswith(DISTANCES)}
         if Vocabulary.load(Path(source) / VOCABULARY).tokens != vocabulary.tokens:
             say(f"{source} has other tokens: their embedding and the layers that score them start anew")
             weights |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
@@ -40,14 +44,22 @@ def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, s
         raise ConfigError(f"training.{setting} = {source!r}: its weights do not fit this recipe ({reason})") from None
 
 
+def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
+    """Biases of distances for windows of another size: the outermost ones stand for those that are missing."""
+    more = (wanted.shape[1] - found.shape[1]) // 2
+    if more < 0:
+        return found[:, -more:more].contiguous()
+    return F.pad(found.unsqueeze(0), (more, more), mode="replicate").squeeze(0)
+
+
 def take_statistics(
-    path: Path, config: TrainingConfig, utterances: Sequence[Utterance], say: Callable[[str], None]
+    path: Path, config: Config, utterances: Sequence[Utterance], say: Callable[[str], None]
 ) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
-    source = config.start_from or config.encoder_from
+    source, columns = config.training.start_from or config.training.encoder_from, config.features.columns
     if not path.exists() and source:
-        save_statistics(path, Statistics.load(Path(source) / STATISTICS))
+        save_statistics(path, Statistics.load(Path(source) / STATISTICS, columns))
     elif not path.exists():
         say("measuring mean and variance of the features")
-        save_statistics(path, statistics_of(utterances))
-    return Statistics.load(path)
+        save_statistics(path, statistics_of(utterances, Features.of(config.features)))
+    return Statistics.load(path, columns)
