@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow mutants check format clean
+.PHONY: demo test test-slow tables-quick mutants check format clean
 
 demo: $(READY)  ## stream the bundled recordings through the shipped model
 	$(BIN)/headsync demo
@@ -14,6 +14,10 @@ test: $(READY)  ## the tests
 
 test-slow: $(READY)  ## the tests, with those that train for minutes
 	$(BIN)/python -m pytest -n 2 --dist loadscope --slow
+
+tables-quick: $(READY)  ## a small comparison of two systems, from training to tables
+	test -e runs/data/toy/test.jsonl || $(BIN)/headsync prepare toy runs/data/toy
+	$(BIN)/headsync compare recipes/tables/quick.toml
 
 mutants: $(READY)  ## whether the tests notice faults in the attention mechanisms, some thirty of them
 	$(BIN)/python tests/mutants.py

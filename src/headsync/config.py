@@ -71,9 +71,12 @@ class DecoderConfig:
 
     layers: int = 12  # N_d
     attention: str = "hs-dacs"
+    heads: int = 0  # H; 0: as many as network.heads
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float = -3.0  # where the learned bias of the energies starts
+    reach: float = 0.0  # share of the threshold that sums are drawn up to in training; 0: not at all. ACS, DACS, HS-DACS
     energy_noise: float = 1.0  # deviation of the noise on energies in training: HMA, MoChA, MMA-MoChA, MTA
+    sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
     head_drop: float = 0.5  # probability that a head is dropped in training: MMA-MoChA
@@ -84,10 +87,11 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
         _at_least(0, energy_noise=self.energy_noise, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
-        _at_least(0, layers_without_attention=self.layers_without_attention)
+        _at_least(0, layers_without_attention=self.layers_without_attention, heads=self.heads)
         _at_least(self.layers_without_attention + 1, layers=self.layers)
+        _at_least(0, reach=self.reach)
         _fraction(head_drop=self.head_drop)
-        _positive(threshold=self.threshold)
+        _positive(threshold=self.threshold, sharpness=self.sharpness)
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,7 @@ class TrainingConfig:
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
     untruncated_updates: int = 0  # first phase, in which no step is halted
+    sharpen_updates: int = 0  # after it: in so many updates the energies' factor rises to decoder.sharpness
     average: int = 5  # best checkpoints averaged at the end
     checkpoint_seconds: float = 120.0
     speeds: str = ""  # at which every utterance is heard in every pass, such as "0.9 1.0 1.1"
@@ -207,6 +212,7 @@ class TrainingConfig:
         except ValueError:
             raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
+        _at_least(0, sharpen_updates=self.sharpen_updates)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)

@@ -283,3 +283,31 @@ def test_half_precision_accumulates_in_single(kind: type[DACS]) -> None:
     mechanism = build(kind, 2, threshold=9.0).bfloat16()
     expected = math.floor(9.0 / p) + 1
     assert align(mechanism, q, k).end_BHL.unique().tolist() == [expected]
+
+
+@pytest.mark.parametrize("kind", [ACS, DACS, HSDACS])
+def test_sums_that_fall_short_of_the_threshold_count_as_missing_tokens(kind: type[DACS]) -> None:
+    q, k, _ = draw((2, 3, 5, 4), seed=3)
+    mechanism = kind(DecoderConfig(threshold=0.75, energy_bias=-2.0, reach=1.1), 2, 4).double()
+    limit = torch.tensor([[5, 4, 0]])  # the last step is padding
+    mechanism.threshold = math.inf
+    p = mechanism.align(q, k, limit).weights_BHLT[0].detach()
+    p = p[:1] if kind is ACS else p
+    sums = p.sum(0, keepdim=True) / 1.5 if kind is HSDACS else p / 0.75
+    expected = [sum(max(0.0, 1.1 - float(sums[m, i].sum())) for i in range(2)) for m in range(len(sums))]
+    mechanism.threshold = 0.75
+    surplus = mechanism.align(q, k, limit).surplus_BM
+    assert surplus is not None
+    assert surplus[0].tolist() == pytest.approx([-missing for missing in expected])
+    assert any(expected)
+    surplus.sum().backward()
+    assert mechanism.energy_bias.grad is not None
+    assert mechanism.energy_bias.grad > 0  # up, so that fewer are missing
+
+
+def test_nothing_is_missing_where_steps_halt_or_where_nothing_is_asked() -> None:
+    q, k = energies_of([[0.9, 0.9, 0.9]])
+    limit = torch.tensor([[3]])
+    asked = DACS(DecoderConfig(energy_bias=0.0, reach=1.1), 1, 1).double()
+    assert asked.align(q, k, limit).surplus_BM.tolist() == [[0.0]]
+    assert build(DACS).align(q, k, limit).surplus_BM is None

@@ -322,3 +322,16 @@ def test_half_precision_computes_in_single(kind: type[Bernoulli]) -> None:
     assert aligned.weights_BHLT.dtype == torch.bfloat16
     sums = aligned.weights_BHLT.float().sum(-1).flatten().tolist()
     assert sums == pytest.approx([1 - (1 - p) ** frames] * 2, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", [HMA, MoChA, MMA], ids=lambda kind: kind.__name__)
+def test_the_sharper_the_nearer_to_the_stream(kind: type[Bernoulli]) -> None:
+    case = random_case(rows=2, heads=2, steps=3, frames=8, seed=5, scale=2.0)
+    mechanism = build(kind, heads=2, bias=0.3, wait_frames=100).eval()
+    stream = drain_steps(mechanism, case).weights_BHLT.detach()
+    gaps = []
+    for sharpness in (1.0, 10.0, 1e6):
+        mechanism.sharpness = sharpness
+        gaps.append(float((mechanism.align(*case).weights_BHLT.detach() - stream).abs().max()))
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] < 1e-9

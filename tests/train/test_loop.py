@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from headsync.audio import read_audio
-from headsync.config import load_config
+from headsync.config import Config, DecoderConfig, TrainingConfig, load_config
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, TrainingError
 from headsync.folder import CARD, WEIGHTS, load_folder
@@ -245,6 +245,33 @@ def test_a_run_starts_from_the_weights_and_statistics_of_another(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in run.model.state_dict().items())
     np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
     assert run.progress.update == 0
+
+
+def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    other = ["decoder.attention=mocha", "decoder.layers=2", "encoder.centre_frames=6", "training.seed=5"]
+    overrides = [f"training.folder={tmp_path}", f"training.encoder_from={undisturbed}/model", *other]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
+    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.model.state_dict()
+    taken = {name for name in expected if name.startswith(("encoder.", "ctc.")) and "distance_bias" not in name}
+    assert len(taken) > 10
+    assert all(torch.equal(found[name], expected[name]) for name in taken)
+    bias = "encoder.layers.0.attention.distance_bias"  # windows are of another size: distances that both have agree
+    small, large = sorted((found[bias], expected[bias]), key=lambda table: table.shape[1])
+    more = (large.shape[1] - small.shape[1]) // 2
+    assert more > 0
+    assert torch.equal(large[:, more:-more], small)
+    np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
+
+
+def test_energies_grow_sharper_after_the_first_phase() -> None:
+    config = Config(
+        decoder=DecoderConfig(sharpness=5.0), training=TrainingConfig(untruncated_updates=10, sharpen_updates=20)
+    )
+    assert [loop.sharpness_of(config, number) for number in (1, 10, 11, 20, 30, 40)] == [1.0, 1.0, 1.2, 3.0, 5.0, 5.0]
+    at_once = replace(config, training=TrainingConfig(untruncated_updates=10))
+    assert [loop.sharpness_of(at_once, number) for number in (10, 11)] == [1.0, 5.0]
 
 
 def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(

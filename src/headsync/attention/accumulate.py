@@ -36,33 +36,47 @@ class DACS(Mechanism):
         super().__init__(config, heads, width)  # an infinite threshold means that no step is halted
         self.heads = heads
         self.energy_bias = nn.Parameter(torch.tensor(config.energy_bias))
+        self.reach, self._full = config.reach, config.threshold
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        p, total = self._halting(q_BHLD, k_BHTD, limit_BL)
-        keep = self._keep(total, limit_BL)
+        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        p, total = self._halting(q_BHLD, k_BHTD, allowed)
+        keep = self._keep(total, allowed)
         shape = q_BHLD.shape[:3]
-        return Aligned((p * keep).expand(*shape, -1), keep.sum(-1).expand(shape))
+        return Aligned((p * keep).expand(*shape, -1), keep.sum(-1).expand(shape), self._shortfall(p, limit_BL))
+
+    def _shortfall(self, p: Tensor, limit_BL: Tensor) -> Tensor | None:
+        """By how much the sums fall short of what halts a step, all steps together: as so many tokens too few.
+
+        The paper has no such loss. But nothing else asks a step to halt, and where tokens are short and texts are long
+        a network escapes wrong halts by small probabilities, until no step halts at all and none is decided in time.
+        """
+        if not self.reach:
+            return None
+        total = self._summed(at_least_single(p)).sum(-1) / self._full
+        missing_BML = F.relu(self.reach - total) * (limit_BL > 0).unsqueeze(1)
+        return -missing_BML.sum(-1)
 
     def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
-        limit_BL = reach(window).unsqueeze(1)
-        p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, limit_BL)
-        keep = self._keep(total, limit_BL)
-        halted_B = (total > self._most).any(-1).all(dim=(1, 2))
-        shape = q_BHD.shape[:2]
-        weights, end = (p * keep).squeeze(2), keep.sum(-1).squeeze(2)
-        return Attended(weights.expand(*shape, -1), end.expand(shape), halted_B | decidable(window), state)
+        allowed = may_look(k_BHTD.shape[2], reach(window).unsqueeze(1)).unsqueeze(1)
+        p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, allowed)
+        keep = self._keep(total, allowed)
+        halted_B = total[..., -1].amin(dim=(1, 2)) > self._most  # sums only grow
+        heads = q_BHD.shape[1]
+        weights, end = ((p * keep)[:, :, 0], keep.sum(-1)[:, :, 0])
+        if p.shape[1] != heads:
+            weights = weights.expand(-1, heads, -1)
+        return Attended(weights, end.expand(-1, heads), halted_B | decidable(window), state)
 
-    def _halting(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """Halting probabilities, eq. (5), zero beyond the limit; and their running sum."""
-        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+    def _halting(self, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """Halting probabilities, eq. (5), zero beyond the limit; and their running sum, which begins with 0."""
         p = torch.sigmoid(self._energies(q_BHLD, k_BHTD) + self.energy_bias).masked_fill(~allowed, 0.0)
         with torch.no_grad():
-            return p, self._summed(at_least_single(p)).cumsum(-1)
+            return p, F.pad(self._summed(at_least_single(p)).cumsum(-1), (1, 0))
 
-    def _keep(self, total: Tensor, limit_BL: Tensor) -> Tensor:
+    def _keep(self, total: Tensor, allowed: Tensor) -> Tensor:
         """True for j <= N_i: before frame j the sum had not yet passed the threshold, eq. (6) and (9)."""
-        before = F.pad(total, (1, 0))[..., :-1]
-        return (before <= self._most) & may_look(total.shape[-1], limit_BL).unsqueeze(1)
+        return (total[..., :-1] <= self._most) & allowed
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         return energies(q_BHLD, k_BHTD)
@@ -77,6 +91,10 @@ class DACS(Mechanism):
 
 class HSDACS(DACS):
     """Head-synchronous DACS: the heads of a layer add into one accumulator and halt together, eq. (8) and (9)."""
+
+    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
+        super().__init__(config, heads, width)
+        self._full = config.threshold * heads
 
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)  # eq. (8)

@@ -55,6 +55,7 @@ class OnlineAttention(Protocol):
     """
 
     threshold: float  # of each head; changeable on a trained model (Table 4); infinity: no step is halted
+    sharpness: float  # factor of the energies in `align`, where an expectation is to come near to what a stream does
     expected: bool  # whether `align` is an expectation, which `step` equals only where probabilities are 0 or 1
 
     def start(self, batch: int) -> State: ...
@@ -72,6 +73,7 @@ class Mechanism(nn.Module, ABC):
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()
         self.threshold = config.threshold  # of no effect where nothing is accumulated
+        self.sharpness = config.sharpness  # of effect where steps stop by chance in training, by a threshold in streams
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:
@@ -90,7 +92,16 @@ class Mechanism(nn.Module, ABC):
 
 def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
     """Scaled dot products, eq. (4)."""
-    return q_BHLD @ k_BHTD.transpose(-1, -2) / math.sqrt(q_BHLD.shape[-1])
+    return side_by_side(q_BHLD / math.sqrt(q_BHLD.shape[-1]), k_BHTD.transpose(-1, -2))
+
+
+def side_by_side(x_BHLD: Tensor, y_MHDT: Tensor) -> Tensor:
+    """The products of rows with what they look at; in single steps, all rows that look at the same in one product."""
+    if x_BHLD.shape[2] != 1 or 0 in y_MHDT.shape:
+        return x_BHLD @ y_MHDT
+    memories, heads, width, frames = y_MHDT.shape
+    x_MHGD = x_BHLD.reshape(memories, -1, heads, width).transpose(1, 2)
+    return (x_MHGD @ y_MHDT).transpose(1, 2).reshape(-1, heads, 1, frames)
 
 
 def may_look(frames: int, limit: Tensor) -> Tensor:

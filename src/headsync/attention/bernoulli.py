@@ -2,7 +2,8 @@
 
 At each frame a head stops with a probability p, a sigmoid of its energy. Training takes the expectation over all places
 where it may stop; a stream stops at the first frame from the boundary of the step before on whose p reaches 1/2. The
-two are equal where every p is 0 or 1, to which noise on the energies in training drives them.
+two are equal where every p is 0 or 1, to which noise on the energies in training drives them; for HMA, MoChA and
+MMA-MoChA, whose streams need only the sign of an energy, training can also make the sigmoid steeper and steeper.
 
 A head of HMA, MoChA or MMA-MoChA that finds no such frame has no context, in this step and in all that follow: in the
 expectation its mass is gone, too.
@@ -67,7 +68,7 @@ class HMA(Bernoulli):
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
-        p_BMLT = torch.sigmoid(self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
+        p_BMLT = torch.sigmoid(self.sharpness * self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
         weights = self._spread(expected_boundaries(p_BMLT), q_BHLD, k_BHTD, allowed).to(q_BHLD.dtype)
         return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
 
@@ -79,12 +80,16 @@ class HMA(Bernoulli):
         scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
         first_BM, fired_BM = first_true((energy_BMT >= 0) & scanned)  # p >= 1/2
         first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, lost_BM, sight_B)
-        at_BMT = (torch.arange(frames, device=first_BM.device) == first_BM.unsqueeze(-1)) & fired_BM.unsqueeze(-1)
-        weights = self._spread(at_BMT.unsqueeze(2).to(energy_BMT.dtype), q_BHLD, k_BHTD, allowed)
+        weights_BHT = self._around(first_BM, fired_BM, q_BHLD, k_BHTD)
         consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
         after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
         end_BH = self._per_head(consumed_BM)
-        return Attended(weights.squeeze(2).to(q_BHD.dtype), end_BH, settled_B | decidable(window), after)
+        return Attended(weights_BHT.to(q_BHD.dtype), end_BH, settled_B | decidable(window), after)
+
+    def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+        """The weight of each frame, where heads have stopped at a frame, or not at all."""
+        at_BMT = torch.arange(k_BHTD.shape[2], device=first_BM.device) == first_BM.unsqueeze(-1)
+        return (at_BMT & fired_BM.unsqueeze(-1)).to(q_BHLD.dtype)
 
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
         """From the probability of a boundary at each frame to the weight of each frame."""
@@ -114,6 +119,14 @@ class MoChA(HMA):
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
         u = at_least_single(energies(q_BHLD @ self.chunk_HDD, k_BHTD)).masked_fill(~allowed, 0.0)
         return expected_chunks(self._per_head(alpha_BMLT), u, self.chunk_frames)
+
+    def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
+        """A softmax over the chunk that ends where a head has stopped."""
+        first_BH, fired_BH = self._per_head(first_BM), self._per_head(fired_BM)
+        back_BHT = first_BH.unsqueeze(-1) - torch.arange(k_BHTD.shape[2], device=first_BM.device)
+        inside = (back_BHT >= 0) & (back_BHT < self.chunk_frames) & fired_BH.unsqueeze(-1)
+        u_BHT = at_least_single(energies(q_BHLD @ self.chunk_HDD, k_BHTD)).squeeze(2)
+        return u_BHT.masked_fill(~inside, torch.finfo(u_BHT.dtype).min).softmax(-1).masked_fill(~inside, 0.0)
 
 
 class MMA(MoChA):
@@ -164,8 +177,13 @@ class MMA(MoChA):
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
     def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        sizes = self.monotonic_heads, self.chunk_heads
-        return energies(*(x.unflatten(1, sizes).transpose(2, 3).flatten(3) for x in (q_BHLD, k_BHTD)))
+        return energies(self._led(q_BHLD), self._led(k_BHTD))
+
+    def _led(self, x_BHTD: Tensor) -> Tensor:
+        """The heads that a monotonic head leads, side by side."""
+        rows = -1 if x_BHTD.shape[2] else x_BHTD.shape[0]  # a graph finds them by itself
+        sizes = x_BHTD.shape[2], self.monotonic_heads, self.chunk_heads * x_BHTD.shape[3]
+        return x_BHTD.transpose(1, 2).reshape(rows, *sizes).transpose(1, 2)
 
     def _per_head(self, x_BM: Tensor) -> Tensor:
         return x_BM.unsqueeze(2).expand(-1, -1, self.chunk_heads, *x_BM.shape[2:]).flatten(1, 2)
@@ -201,7 +219,7 @@ class MTA(Bernoulli):
 
 def first_true(x: Tensor) -> tuple[Tensor, Tensor]:
     """Where on the last axis the first True stands, and whether there is one."""
-    return (x.cumsum(-1) == 0).sum(-1), x.any(-1)
+    return (x.long().cumsum(-1) == 0).sum(-1), x.any(-1)
 
 
 def _first_stops(energy: Tensor, allowed: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window
+from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window, side_by_side
 
 
 def split_heads(x_BTE: Tensor, heads: int) -> Tensor:
@@ -46,7 +46,7 @@ class CrossAttention(nn.Module):
         self, x_BE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, state: State, window: Window
     ) -> tuple[Tensor, Attended]:
         """One output step on the frames that there are."""
-        q_BHD = self.query(x_BE).unflatten(-1, (self.heads, -1))
+        q_BHD = self.query(x_BE).reshape(-1, self.heads, self.query.out_features // self.heads)
         attended = self.mechanism.step(q_BHD, k_BHTD, state, window)
-        context = (attended.weights_BHT.unsqueeze(2) @ v_BHTD).flatten(1)
+        context = side_by_side(attended.weights_BHT.unsqueeze(2), v_BHTD).flatten(1)
         return self.out(context), attended

@@ -21,7 +21,7 @@ from headsync.measure.errors import (
     invented_per_minute,
     right_words,
 )
-from headsync.measure.latency import percentiles
+from headsync.measure.latency import percentiles, settled_words
 from headsync.measure.timing import Listener, TimedSession
 from headsync.tokens import Vocabulary
 
@@ -43,6 +43,7 @@ class Outcome:
     delays_seconds: tuple[float, ...]
     cost_ratios: tuple[float, ...]  # one for each Final; none where nothing was recognised
     words: tuple[Judged, ...] = ()
+    settled_seconds: tuple[float, ...] = ()  # from when each word stands
 
     def to_dict(self) -> dict[str, Any]:
         """The lines of a person looking for what went wrong."""
@@ -133,4 +134,5 @@ def _hear(recognizer: Listener, utterance: Utterance) -> Outcome:
         delays_seconds=tuple(session.delays),
         cost_ratios=tuple(final.cost_ratio for final in session.finals),
         words=tuple(map(Judged, confidences, right)),
+        settled_seconds=tuple(seconds for seconds, _ in settled_words(session.events)),
     )

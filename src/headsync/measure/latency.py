@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.events import Event, Final, Partial, Text
+from headsync.events import Event, Final, Partial, Text, Word
 
 
 class Percentiles(NamedTuple):
@@ -27,13 +27,18 @@ def word_delays(events: Sequence[Event]) -> list[float]:
     A word counts from the first event that has it at its final position and after which no event takes it back. Ends
     of words are those of the Final, so a word that was guessed before it ended has a negative delay.
     """
+    return [settled - word.end_seconds for settled, word in settled_words(events)]
+
+
+def settled_words(events: Sequence[Event]) -> list[tuple[float, Word]]:
+    """Give every final word of a stream, with the audio time from which it stands."""
     utterances: dict[int, list[Text]] = {}
     for event in events:
         if isinstance(event, Partial | Final):
             utterances.setdefault(event.utterance, []).append(event)
     ended = [utterance for utterance in utterances.values() if isinstance(utterance[-1], Final)]
     return [
-        _settled_seconds(utterance, position) - word.end_seconds
+        (_settled_seconds(utterance, position), word)
         for utterance in ended
         for position, word in enumerate(utterance[-1].words)
     ]

@@ -7,6 +7,7 @@ has to do with frames, N counts only the layers that attend to them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -112,7 +113,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: DecoderConfig, network: NetworkConfig, classes: int) -> None:
         super().__init__()
-        self.network = network
+        self.network = network = replace(network, heads=config.heads or network.heads)
         self.embedding = nn.Embedding(classes, network.width)
         nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
         attends = mechanism_of(config).attends
@@ -134,6 +135,11 @@ class Decoder(nn.Module):
         """Change where steps halt, on a trained model too (Table 4); infinity halts none."""
         for layer in self.attending:
             layer.cross.mechanism.threshold = threshold
+
+    def set_sharpness(self, sharpness: float) -> None:
+        """How steep the stopping probabilities of training are."""
+        for layer in self.attending:
+            layer.cross.mechanism.sharpness = sharpness
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
         """All output steps at once, for training: `tokens` begins with <sos>."""

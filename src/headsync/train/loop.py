@@ -175,6 +175,14 @@ def update(run: Run, share: Share) -> Losses:
 def set_halting(run: Run, number: int) -> None:
     """Let the steps of an update stop as they should by then."""
     run.model.decoder.set_threshold(threshold_of(run.config, number))
+    run.model.decoder.set_sharpness(sharpness_of(run.config, number))
+
+
+def sharpness_of(config: Config, number: int) -> float:
+    """The factor of the energies in an update: 1 in the first phase, from there on rising in a line."""
+    since, most = number - config.training.untruncated_updates, config.decoder.sharpness
+    risen = min(1.0, since / config.training.sharpen_updates) if config.training.sharpen_updates else 1.0
+    return 1.0 + (most - 1.0) * risen if since > 0 else 1.0
 
 
 def threshold_of(config: Config, number: int) -> float:
