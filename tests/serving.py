@@ -37,11 +37,13 @@ class Running:
 
 
 @contextmanager
-def run(service: Service | list[Service], limits: Limits, token: str | None = None) -> Iterator[Running]:
+def run(
+    service: Service | list[Service], limits: Limits, token: str | None = None, port: int = 0
+) -> Iterator[Running]:
     services = service if isinstance(service, list) else [service]
     house, ready = House(services, limits, token), threading.Event()
     server = build_server(house, ready.set)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         assert ready.wait(60)

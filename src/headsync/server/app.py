@@ -27,6 +27,17 @@ PAGE = Path(__file__).parent / "page"
 STATUSES = {"busy": 503, "leaving": 503, "model": 404, "internal": 500}  # other trouble: 400
 
 
+# A page that loads nothing from elsewhere, runs nothing but its own files, and sits in nobody else's frame.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
 class Page(StaticFiles):
     """The files of the page; WebSockets that lead nowhere are closed here too."""
 
@@ -35,6 +46,11 @@ class Page(StaticFiles):
             await WebSocket(scope, receive, send).close()
         else:
             await super().__call__(scope, receive, send)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(PAGE_HEADERS)
+        return response
 
 
 def build_app(house: House, page: Path = PAGE) -> FastAPI:

@@ -1,0 +1,469 @@
+"""The page in a real browser, with recordings as the microphone. Skipped where there is no Chromium.
+
+With HEADSYNC_PICTURES=1 the pictures of the documentation are made as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from fakes import FakeSession
+from headsync import Final, Partial, Word
+from headsync.cli.app import app
+from headsync.events import Event
+from headsync.server.limits import Limits
+from headsync.server.service import Service
+from headsync.subtitles import FORMATS
+from serving import Running, run
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PICTURES = Path(__file__).parents[2] / "docs" / "how-to" / "pictures"
+PATIENCE = 60_000  # milliseconds; machines that run tests are busy
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is tested in Chromium, and none was found")
+
+Recordings = list[tuple[Path, np.ndarray, int]]
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        yield started
+
+
+@contextmanager
+def chromium(driver: Any, *options: str) -> Iterator[Any]:
+    usual = ["--no-sandbox", "--mute-audio", "--autoplay-policy=no-user-gesture-required"]
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*usual, *options])
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser(driver: Any) -> Iterator[Any]:
+    with chromium(driver) as started:
+        yield started
+
+
+@contextmanager
+def listening(driver: Any, recording: Path) -> Iterator[Any]:
+    """A browser that hears a recording when it asks for the microphone."""
+    file = f"--use-file-for-fake-audio-capture={recording}%noloop"
+    with chromium(driver, "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", file) as started:
+        yield started
+
+
+@contextmanager
+def opened(browser: Any, address: str, quiet: bool = True, **options: Any) -> Iterator[Any]:
+    """A page; `quiet`: nothing may be complained about on its console."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(address)
+    if quiet:
+        page.wait_for_selector("#model option", state="attached")
+    yield page
+    context.close()
+    assert not (quiet and said), said
+
+
+def lines(page: Any) -> list[str]:
+    """The text on the page, line by line, without the times."""
+    script = "all => all.map(line => [...line.querySelectorAll('.word')].map(word => word.textContent).join(' '))"
+    return page.eval_on_selector_all(".line", script)  # type: ignore[no-any-return]
+
+
+def settled(page: Any, state: str = "done") -> None:
+    page.wait_for_selector(f"body[data-state={state}]")
+
+
+@cache
+def transcribed(path: Path, form: str = "text") -> str:
+    result = CliRunner().invoke(app, ["transcribe", str(path), "--format", form])
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory, recordings: Recordings) -> Path:
+    """Half a second of silence and a recording."""
+    _, samples, rate = recordings[0]
+    return written(tmp_path_factory.mktemp("sound") / "one.wav", rate, 0.5, samples, 0.3)
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory, recordings: Recordings) -> Path:
+    """Two utterances, a pause apart."""
+    (_, first, rate), _, (_, second, _) = recordings[:3]
+    return written(tmp_path_factory.mktemp("sound") / "two.wav", rate, 0.5, first, 1.8, second, 0.3)
+
+
+def written(path: Path, rate: int, *parts: np.ndarray | float) -> Path:
+    """A WAV file of samples, and of silences in seconds."""
+    samples = [np.zeros(round(part * rate), "<i2") if isinstance(part, float) else part for part in parts]
+    soundfile.write(path, np.concatenate(samples), rate, subtype="PCM_16")
+    return path
+
+
+def hand_over(page: Any, path: Path, along: bool = False) -> None:
+    """Choose a recording, and wait for its last word."""
+    page.set_checked("#along", along)
+    page.set_input_files("#file", path)
+    settled(page)
+
+
+# the microphone
+
+
+def test_speech_into_the_microphone_is_what_transcribing_gives(driver: Any, running: Running, spoken: Path) -> None:
+    """Where a computer is too busy, sound is lost before the page has it; so the browser may try three times."""
+    expected = transcribed(spoken).splitlines()
+    for attempt in range(3):
+        with listening(driver, spoken) as browser, opened(browser, running.http) as page:
+            page.click("#speak")
+            page.wait_for_selector("body[data-state=listening]")
+            assert page.inner_text("#speak-label") == "Stop"
+            page.locator("#elapsed", has_text="0:05").wait_for()  # all of it
+            page.click("#speak")
+            settled(page)
+            if lines(page) != expected and attempt < 2:
+                continue
+            assert lines(page) == expected
+            assert page.inner_text("#speak-label") == "Speak"
+            for figure in ("#delay", "#factor", "#ratio"):
+                assert re.match(r"\d+\.\d+", page.inner_text(figure))
+            assert page.locator("#looks th").all_text_contents() == expected[0].split()
+            assert page.locator("#legend li").all_inner_texts() == [*(f"head {n}" for n in (1, 2, 3, 4)), "halted here"]
+            return
+
+
+def test_a_server_that_goes_and_comes_back_loses_nothing(driver: Any, service: Service, twice: Path) -> None:
+    """What is said while it is away is kept, and written when it is there again, each utterance once."""
+    expected = transcribed(twice).splitlines()
+    assert len(expected) == 2
+    with ExitStack() as first, listening(driver, twice) as browser:
+        server = first.enter_context(run(service, Limits()))
+        with opened(browser, server.http) as page:
+            page.click("#speak")
+            page.locator("#looks tr").nth(1).wait_for(state="attached")  # two words are certain, the utterance is not
+            first.close()
+            settled(page, "waiting")
+            assert "trying again" in page.inner_text("#state")
+            with run(service, Limits(), port=server.port):
+                settled(page, "listening")
+                page.locator(".line").nth(1).locator(".word").nth(3).wait_for()
+                page.click("#speak")
+                settled(page)
+                assert lines(page) == expected
+                assert page.locator("#looks th").all_text_contents() == " ".join(expected).split()
+                starts = page.eval_on_selector_all(".word", "all => all.map(word => Number(word.dataset.start))")
+                assert starts == sorted(starts)
+                assert starts[-1] > 5  # seconds of the recording, not of the connection
+
+
+def test_what_is_wrong_is_said_plainly(driver: Any, browser: Any, running: Running) -> None:
+    with opened(browser, running.http, permissions=["microphone"]) as page:
+        page.click("#speak")
+        assert "No microphone was found" in complaint(page)
+    names = "--host-resolver-rules=MAP elsewhere.example 127.0.0.1"
+    with chromium(driver, "--use-fake-device-for-media-stream", names) as other:
+        with opened(other, running.http) as page:  # nobody is asked, and nobody allows it
+            page.click("#speak")
+            assert "microphone was refused" in complaint(page)
+            assert page.is_enabled("#speak")
+        with opened(other, f"http://elsewhere.example:{running.port}") as page:
+            page.click("#speak")
+            assert "over https" in complaint(page)
+
+
+def complaint(page: Any) -> str:
+    page.wait_for_selector("#trouble:not([hidden])")
+    return str(page.inner_text("#trouble"))
+
+
+def test_a_file_that_is_no_sound(browser: Any, running: Running, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not sound at all", encoding="utf-8")
+    with opened(browser, running.http) as page:
+        page.set_input_files("#file", tmp_path / "notes.txt")
+        assert complaint(page).startswith("notes.txt: this cannot be read as sound")
+        assert page.is_enabled("#speak")
+
+
+# recordings
+
+
+def test_a_dropped_recording(browser: Any, running: Running, recordings: Recordings) -> None:
+    """Its text is that of `headsync transcribe`, and so are the files that can be taken along."""
+    path = recordings[1][0]
+    options = {"permissions": ["clipboard-read", "clipboard-write"], "accept_downloads": True}
+    with opened(browser, running.http, **options) as page:
+        page.uncheck("#along")
+        page.evaluate(
+            """([name, content]) => {
+                const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+                const dataTransfer = new DataTransfer();
+                dataTransfer.items.add(new File([bytes], name));
+                for (const kind of ["dragover", "drop"]) {
+                  document.body.dispatchEvent(new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true }));
+                }
+            }""",
+            [path.name, base64.b64encode(path.read_bytes()).decode()],
+        )
+        settled(page)
+        assert lines(page) == transcribed(path).splitlines()
+        for name, form in (("txt", "text"), ("srt", "srt"), ("vtt", "vtt")):
+            with page.expect_download() as download:
+                page.click(f"#save-{name}")
+            assert download.value.suggested_filename == f"headsync.{name}"
+            assert Path(download.value.path()).read_text(encoding="utf-8") == transcribed(path, form)
+        page.click("#copy")
+        page.get_by_text("Copied.").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == transcribed(path)
+        page.click("#clear")
+        assert lines(page) == []
+
+
+def test_an_endpoint_starts_a_new_line(browser: Any, running: Running, twice: Path) -> None:
+    with opened(browser, running.http) as page:
+        hand_over(page, twice)
+        assert lines(page) == transcribed(twice).splitlines()
+        assert page.locator(".line time").all_inner_texts() == ["0:01", "0:05"]
+
+
+def test_words_light_up_while_a_recording_plays(browser: Any, running: Running, spoken: Path) -> None:
+    with opened(browser, running.http) as page:
+        page.set_input_files("#file", spoken)
+        page.wait_for_selector(".word")
+        settled(page)  # the sound went out as it was played
+        assert lines(page) == transcribed(spoken).splitlines()
+        page.click(".word:nth-of-type(3)")
+        page.wait_for_selector(".word.lit")
+        lit = page.eval_on_selector(".word.lit", "word => [Number(word.dataset.start), Number(word.dataset.end)]")
+        assert lit[0] - 0.5 <= page.evaluate("document.getElementById('player').currentTime") <= lit[1] + 0.5
+
+
+# models, tokens, and what may still change
+
+
+class Scripted:
+    """Stands for a model: a session with which all is said at once."""
+
+    name, created, batching = "scripted", 0, None
+
+    def __init__(self, *events: Event, name: str = "scripted") -> None:
+        self.events, self.name = list(events), name
+
+    def session(self, *_: Any) -> FakeSession:
+        scripted = self
+
+        class Session(FakeSession):
+            def push(self, samples: Any, sample_rate: int) -> list[Event]:
+                said, scripted.events = (scripted.events, []) if len(samples) else ([], scripted.events)
+                return said
+
+        return Session("")
+
+
+WORDS = (Word("nine", 0.1, 0.4, 0.9), Word("<eight>", 0.4, 0.9, 0.4), Word("& five", 0.9, 1.2, 0.7))
+
+
+def test_a_choice_of_models(browser: Any, service: Service, spoken: Path) -> None:
+    other = Scripted(
+        Final(0, "quite another", (Word("quite", 0.0, 0.5), Word("another", 0.5, 1.0)), 0.1, 1.0, (1, 2), 0.5)
+    )
+    with run([service, other], Limits()) as server, opened(browser, server.http) as page:  # type: ignore[list-item]
+        assert page.locator("#model option").all_inner_texts() == ["digits-en", "scripted"]
+        page.select_option("#model", "scripted")
+        hand_over(page, spoken)
+        assert lines(page) == ["quite another"]
+        page.reload()
+        page.wait_for_selector("#model option", state="attached")
+        assert page.input_value("#model") == "scripted"  # remembered
+
+
+def test_grey_may_still_change_and_is_not_read_aloud(browser: Any, spoken: Path) -> None:
+    partial = Partial(0, "nine <eight> & five", WORDS, 0.2, 1.4, committed_words=1)
+    with run(Scripted(partial), Limits()) as server, opened(browser, server.http) as page:  # type: ignore[arg-type]
+        hand_over(page, spoken)
+        assert page.inner_text(".line > span:not(.may)") == "nine"
+        assert page.inner_text(".may").strip() == "<eight> & five"
+        assert page.get_attribute(".may", "aria-hidden") == "true"
+        black, grey = (page.eval_on_selector(one, "e => getComputedStyle(e).color") for one in (".line", ".may"))
+        assert black != grey
+
+
+def test_subtitles_are_escaped_and_cut_as_on_the_command_line(browser: Any, running: Running) -> None:
+    words = tuple(
+        Word(f"w{n}<&>", 0.5 * n + (3 if n > 7 else 0), 0.5 * n + 0.4 + (3 if n > 7 else 0)) for n in range(20)
+    )
+    finals = [Final(0, "", words, 0, 0, (), 0.5), Final(1, "", WORDS, 0, 0, (), 0.5)]
+    given = [[word.to_dict() for word in final.words] for final in finals]
+    with opened(browser, running.http) as page:
+        script = "async (all) => { const m = await import('/subtitles.js'); return [m.toSrt(all), m.toVtt(all)]; }"
+        assert page.evaluate(script, given) == [FORMATS["srt"](finals), FORMATS["vtt"](finals)]
+
+
+def test_a_token_is_asked_for(browser: Any, service: Service, spoken: Path) -> None:
+    with run(service, Limits(), token="secret") as server, opened(browser, server.http, quiet=False) as page:
+        assert "wants a token" in complaint(page)
+        page.fill("#token", "wrong")
+        page.press("#token", "Enter")
+        page.get_by_text("This is not the token").wait_for()
+        page.fill("#token", "secret")
+        page.press("#token", "Enter")
+        page.wait_for_selector("#model option", state="attached")
+        assert page.is_hidden("#token-form")
+        hand_over(page, spoken)
+        assert lines(page) == transcribed(spoken).splitlines()
+
+
+def test_a_server_without_room_is_tried_again(browser: Any, service: Service, spoken: Path) -> None:
+    with run(service, Limits(streams=1)) as server, opened(browser, server.http) as page:
+        with server.house.admission.enter():
+            page.uncheck("#along")
+            page.set_input_files("#file", spoken)
+            settled(page, "waiting")
+            assert "in use" in page.inner_text("#state")
+        settled(page)
+        assert lines(page) == transcribed(spoken).splitlines()
+
+
+# for all people
+
+
+def test_with_the_keyboard_alone(browser: Any, running: Running, spoken: Path) -> None:
+    with opened(browser, running.http) as page:
+        page.on("filechooser", lambda chooser: chooser.set_files(spoken))
+        seen = []
+        for _ in range(8):
+            page.keyboard.press("Tab")
+            seen.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+            if seen[-1] == "choose":
+                break
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid", f"the focus on {seen[-1]} cannot be seen"
+        assert seen == ["skip", "model", "speak", "choose"]
+        page.keyboard.press("Enter")
+        page.wait_for_selector("body[data-state=listening]")
+        page.keyboard.press("Escape")
+        settled(page)
+        page.uncheck("#along")
+        hand_over(page, spoken)
+        page.focus("#along")
+        after = []
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            after.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+        for name in ("copy", "save-txt", "save-srt", "save-vtt", "clear", "back", "SUMMARY"):
+            assert name in after or (name == "back" and page.is_hidden("#back"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(browser: Any, running: Running, scheme: str) -> None:
+    with opened(browser, running.http, color_scheme=scheme) as page:
+        assert page.get_attribute("html", "lang") == "en"
+        names = page.eval_on_selector_all(
+            "button, input, select, canvas, audio, [role]",
+            """all => all.map(e => [e.id, e.getAttribute("aria-label") || e.labels?.[0]?.innerText || e.innerText
+                || (e.hidden ? "hidden" : "")])""",
+        )
+        assert not [one for one, name in names if not name.strip() and one not in ("trouble", "text")]
+        assert page.get_attribute("#text", "aria-live") == "polite"
+        assert page.get_attribute("#text", "role") == "log"
+        for one in (".text", ".empty", ".speak", ".quiet", ".state", ".figures .what"):
+            assert page.evaluate(CONTRAST, one) >= 4.5, one
+
+
+CONTRAST = """(one) => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, n) => sum + v * [0.2126, 0.7152, 0.0722][n], 0);
+  const element = document.querySelector(one);
+  let below = element;
+  while ((parse(getComputedStyle(below).backgroundColor)[3] ?? 1) === 0) below = below.parentElement;
+  const pair = [light(parse(getComputedStyle(element).color)), light(parse(getComputedStyle(below).backgroundColor))];
+  return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+}"""
+
+
+def test_it_fits_a_phone_and_stands_still_where_people_want_that(browser: Any, running: Running, spoken: Path) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "reduced_motion": "reduce", "has_touch": True}
+    with opened(browser, running.http, **phone) as page:
+        hand_over(page, spoken)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.eval_on_selector(".word", "word => getComputedStyle(word).animationName") == "none"
+
+
+def test_nothing_comes_from_elsewhere(browser: Any, running: Running, spoken: Path) -> None:
+    asked: list[str] = []
+    with opened(browser, running.http) as page:
+        page.on("request", lambda request: asked.append(request.url))
+        page.reload()
+        page.wait_for_selector("#model option", state="attached")
+        hand_over(page, spoken)
+        headers = page.request.get(running.http).headers
+    assert asked
+    assert all(address.startswith((running.http, "blob:")) for address in asked)
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+
+
+# what is computed on the page
+
+
+def test_the_transform_of_the_spectrogram(browser: Any, running: Running) -> None:
+    re_, im = np.random.default_rng(1).standard_normal((2, 256))
+    script = """async ([re, im]) => {
+      const { Fourier } = await import("/spectrogram.js");
+      new Fourier(re.length).transform(re, im);
+      return [re, im];
+    }"""
+    with opened(browser, running.http) as page:
+        real, imaginary = page.evaluate(script, [re_.tolist(), im.tolist()])
+    np.testing.assert_allclose(np.array(real) + 1j * np.array(imaginary), np.fft.fft(re_ + 1j * im), atol=1e-9)
+
+
+def test_live_sound_is_kept_but_not_without_end(browser: Any, running: Running) -> None:
+    script = """async () => {
+      const { LiveTape } = await import("/tape.js");
+      const tape = new LiveTape(100);
+      for (let n = 0; n < 70; n++) tape.append(Int16Array.from({ length: 100 }, (_, k) => 100 * n + k));
+      const kept = [tape.start, tape.end];
+      tape.forget(2550);
+      return [kept, tape.start, [...tape.read(2598, 2603)], [...tape.read(6998, 9000)]];
+    }"""
+    with opened(browser, running.http) as page:
+        kept, start, across, last = page.evaluate(script)
+    assert kept == [1000, 7000]
+    assert start == 2500
+    assert across == [2598, 2599, 2600, 2601, 2602]
+    assert last == [6998, 6999]
+
+
+@pytest.mark.skipif("HEADSYNC_PICTURES" not in os.environ, reason="pictures are made with HEADSYNC_PICTURES=1")
+def test_pictures_for_the_documentation(browser: Any, running: Running, twice: Path) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    desk, phone = {"width": 1100, "height": 940}, {"width": 390, "height": 844}
+    for name, scheme, size in (("page", "light", desk), ("page-dark", "dark", desk), ("page-phone", "light", phone)):
+        with opened(browser, running.http, color_scheme=scheme, viewport=size) as page:
+            hand_over(page, twice)
+            page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
