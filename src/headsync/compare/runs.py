@@ -22,7 +22,7 @@ from headsync.measure.errors import ErrorCounts
 from headsync.measure.evaluate import Report, evaluate, readable
 from headsync.recognizer import Recognizer
 from headsync.train.loop import train
-from headsync.train.placing import word_frames
+from headsync.train.placing import placed_words
 
 ALONE = 0.01  # weight of CTC that leaves the decoder to itself; triggered attention needs some
 
@@ -126,7 +126,8 @@ class Runs:
     def _references(self, test: str) -> Mapping[str, tuple[float, ...]]:
         """When each word was said, by the shared encoder's CTC forced to the right text: one judge for all systems."""
         encoder = self.encoder()
-        return word_frames(encoder, self._utterances(test)) if encoder else {}
+        placed = placed_words(encoder, self._utterances(test)) if encoder else {}
+        return {name: tuple(word.end_seconds for word in words) for name, words in placed.items()}
 
 
 def seeds_of(runs: Runs, system: System) -> Iterator[Path]:

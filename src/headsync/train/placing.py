@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -20,19 +21,23 @@ from headsync.train.align import NOWHERE, first_frames
 from headsync.train.data import collate, features_of
 
 
-@torch.inference_mode()
-def word_frames(model: Path, utterances: Sequence[Utterance]) -> dict[str, tuple[float, ...]]:
-    """For each utterance whose text CTC can say: where in the recording each of its words is known, in seconds.
+class Placed(NamedTuple):
+    """Where CTC says a word, in seconds of the recording: the frame of its first token, to that of its last."""
 
-    That is the end of the frame at which CTC emits the last token of the word.
-    """
+    start_seconds: float
+    end_seconds: float
+
+
+@torch.inference_mode()
+def placed_words(model: Path, utterances: Sequence[Utterance]) -> dict[str, tuple[Placed, ...]]:
+    """The words of each utterance whose text CTC can say in so many frames."""
     folder = load_folder(model)
     network = TorchEngine.load(folder, None, 1).model
     placed = {utterance.id: _placed(folder, network, utterance) for utterance in utterances}
-    return {name: seconds for name, seconds in placed.items() if seconds}
+    return {name: words for name, words in placed.items() if words}
 
 
-def _placed(folder: ModelFolder, network: Model, utterance: Utterance) -> tuple[float, ...]:
+def _placed(folder: ModelFolder, network: Model, utterance: Utterance) -> tuple[Placed, ...]:
     tokens = folder.vocabulary.encode(utterance.text)
     features = features_of(utterance, Features.of(folder.config.features))
     batch = collate([normalise(features, folder.statistics)], [tokens], folder.vocabulary.end)
@@ -42,4 +47,5 @@ def _placed(folder: ModelFolder, network: Model, utterance: Utterance) -> tuple[
     if NOWHERE in frames[: len(tokens)]:
         return ()
     spans = folder.vocabulary.words(tokens)
-    return tuple(round((frames[span.end - 1] + 1) * ENCODER_FRAME_SECONDS, 3) for span in spans)
+    edges = ((frames[span.first], frames[span.end - 1] + 1) for span in spans)
+    return tuple(Placed(*(round(frame * ENCODER_FRAME_SECONDS, 3) for frame in pair)) for pair in edges)
