@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -196,11 +199,7 @@ def test_how_nonsense_is_answered(running: Running, message: Any, code: int) -> 
 
 
 def test_garbage_instead_of_frames(running: Running) -> None:
-    handshake = b"GET /v1/stream HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    handshake += b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
-        connection.sendall(handshake)
-        assert b"101" in connection.recv(1000)
+    with raw(running) as connection:
         connection.sendall(b"\xff" * 500)
         while connection.recv(1000):
             pass
@@ -244,6 +243,131 @@ def test_those_who_say_nothing_are_sent_away(start: Start) -> None:
         connection.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n")
         connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut")
         assert b" 408 " in connection.recv(1000)
+
+
+def test_heads_that_come_drop_by_drop(start: Start) -> None:
+    server = start(idle_seconds=1.0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n")
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while connection not in select.select([connection], [], [], 0.1)[0]:
+                connection.sendall(b"X: y\r\n")
+            assert connection.recv(1000) == b""
+        assert time.monotonic() - began < 30
+
+
+def test_a_body_that_comes_drop_by_drop(start: Start) -> None:
+    server = start(idle_seconds=1.0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 99999\r\n")
+        connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut\r\n")
+        while connection not in select.select([connection], [], [], 0.1)[0]:
+            connection.sendall(b"x")
+        assert b" 408 " in connection.recv(1000)
+
+
+def test_half_a_connection(start: Start) -> None:
+    """A client that will say no more but listens on, and one that never answers a close."""
+    server = start(idle_seconds=1.0)
+    with raw(server) as half, raw(server) as rude:
+        half.sendall(frame(0x1, b'{"type": "start"}'))
+        rude.sendall(frame(0x1, b'{"type": "start"}'))
+        assert b"ready" in half.recv(1000)
+        half.shutdown(socket.SHUT_WR)
+        while half.recv(1000):
+            pass
+        asyncio.run(eventually(lambda: ended(server, "gone") == 1))
+        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+        asyncio.run(eventually(lambda: not server.server.server_state.connections))  # it is closed all the same
+
+
+def test_five_hundred_who_say_nothing(start: Start, recordings: Recordings) -> None:
+    """They take nobody's place, and are sent away; half of them open a WebSocket first."""
+    _, samples, rate = recordings[0]
+    server = start(streams=2, idle_seconds=3.0)
+    with ExitStack() as crowd:
+        for n in range(500):
+            crowd.enter_context(raw(server) if n % 2 else socket.create_connection(("127.0.0.1", server.port), 60))
+        assert len(server.server.server_state.connections) >= 250
+        messages = asyncio.run(stream(server.ws("/v1/stream"), samples, rate))
+        assert messages[-1]["type"] == "done"
+        assert finals(messages)
+        asyncio.run(eventually(lambda: not server.server.server_state.connections))
+
+
+# a message of a gigabyte
+
+
+HANDSHAKE = (
+    b"GET /v1/stream HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+def raw(server: Running) -> socket.socket:
+    """An open WebSocket without a library, so that it can misbehave."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection.sendall(HANDSHAKE)
+    assert b" 101 " in connection.recv(1000)
+    return connection
+
+
+def frame(head: int, data: bytes = b"", final: bool = True, length: int | None = None) -> bytes:
+    """A frame of a client, masked with zeros; `length` is what it claims to hold."""
+    size = (len(data) if length is None else length).to_bytes(8, "big")
+    return bytes([head | (0x80 if final else 0), 0xFF]) + size + bytes(4) + data
+
+
+def test_a_message_of_a_gigabyte(running: Running) -> None:
+    """At once, in pieces, and as a request: each is refused when it is announced, or when it has grown too large."""
+    refused = (1009).to_bytes(2, "big")
+    before = resident_bytes()
+    with raw(running) as connection:
+        connection.sendall(frame(0x2, length=1 << 30))
+        assert refused in connection.recv(1000)
+    with raw(running) as connection:
+        connection.sendall(frame(0x2, bytes(1 << 19), final=False))
+        with suppress(ConnectionError):
+            for _ in range(2047):
+                connection.sendall(frame(0x0, bytes(1 << 19), final=False))
+        with suppress(ConnectionError):  # what it says may be lost behind what was still being sent
+            assert refused in connection.recv(1000)
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
+        connection.sendall(
+            b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 1073741824\r\n\r\n"
+        )
+        assert b" 413 " in connection.recv(1000)
+    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+    assert resident_bytes() - before < 100 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.slow
+def test_ten_minutes_as_fast_as_they_go(start: Start, recordings: Recordings) -> None:
+    """Beside it another stream gets its text, and the memory is there again afterwards."""
+    server = start()
+    _, samples, rate = recordings[0]
+    pause = np.zeros(2 * rate, "<i2")
+    once = np.concatenate([samples, pause])
+    long = np.tile(once, 600 * rate // len(once) + 1)
+
+    async def both() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        fast = asyncio.create_task(stream(server.ws("/v1/stream"), long, rate, 1 << 18))
+        await asyncio.sleep(2)
+        friend = await stream(server.ws("/v1/stream"), samples, rate)
+        return await fast, friend
+
+    asyncio.run(stream(server.ws("/v1/stream"), long[: 60 * rate], rate, 1 << 18))  # what a stream takes at all
+    before = resident_bytes()
+    fast, friend = asyncio.run(both())
+    assert fast[-1]["audio_seconds"] >= 600
+    assert finals(friend) == finals(fast)[:1]
+    assert len(finals(fast)) >= 100
+    assert resident_bytes() - before < 50 << 20
 
 
 # too fast, and too slow
@@ -315,6 +439,7 @@ def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
     with run(Told(loud, may), Limits(idle_seconds=0.5)) as server:  # type: ignore[arg-type]
         asyncio.run(ignore(server))
         asyncio.run(eventually(lambda: server.house.admission.open == 0))
+        asyncio.run(eventually(lambda: not server.server.server_state.connections))
 
 
 def test_a_client_that_leaves_while_text_is_sent(may: threading.Event, recordings: Recordings) -> None:

@@ -75,7 +75,7 @@ async def leave_in_the_middle(process: subprocess.Popen[str], place: str, sample
 
 def test_told_to_leave_it_finishes_its_streams(service: Service, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
-    with command() as (process, place):
+    with command("--drain-seconds", "600", "--idle-seconds", "600") as (process, place):  # the machine may be busy
         text = asyncio.run(leave_in_the_middle(process, place, samples, rate))
         assert text == expected(service, samples, rate)
         assert process.wait(60) == 0
@@ -96,6 +96,40 @@ def test_with_no_stream_it_leaves_at_once_and_patience_ends(recordings: Recordin
         assert process.wait(60) == 0
 
 
+async def kill_one_of_them(process: subprocess.Popen[str], address: str, samples: np.ndarray, rate: int) -> list[str]:
+    """Six streams, and in the middle of them the death of a process; their texts, or "lost"."""
+
+    async def talk() -> str:
+        async with websockets.connect(address) as connection:
+            await connection.send(json.dumps({"type": "start", "sample_rate": rate}))
+            await connection.recv()
+            first, second = np.array_split(samples, 2)
+            await connection.send(first.tobytes())
+            ready.append(1)
+            await killed.wait()
+            await connection.send(second.tobytes())
+            await connection.send('{"type": "finish"}')
+            messages = [json.loads(message) async for message in connection]
+            return " ".join(finals(messages)) if messages[-1]["type"] == "done" else "lost"
+
+    ready: list[int] = []
+    killed = asyncio.Event()
+    streams = [asyncio.create_task(talk()) for _ in range(6)]
+    async with asyncio.timeout(60):
+        while len(ready) < len(streams):
+            await asyncio.sleep(0.05)
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    killed.set()
+    outcomes = await asyncio.gather(*streams, return_exceptions=True)
+    return ["lost" if isinstance(outcome, websockets.ConnectionClosed) else str(outcome) for outcome in outcomes]
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes that serve: children of the first one, as Linux lists them."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 def test_several_processes(service: Service, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
     with command("--workers", "2", "--token", "secret") as (process, place):
@@ -103,6 +137,12 @@ def test_several_processes(service: Service, recordings: Recordings) -> None:
         assert " ".join(finals(asyncio.run(stream(address, samples, rate)))) == expected(service, samples, rate)
         figures = httpx.get(f"http://{place}/metrics?token=secret").text
         assert 'headsync_ended_streams_total{how="done",protocol="stream"} 1.0' in figures
+        text = expected(service, samples, rate)
+        outcomes = asyncio.run(kill_one_of_them(process, address, samples, rate))
+        assert set(outcomes) <= {text, "lost"}
+        assert text in outcomes  # whoever was at the other process goes on unharmed
+        for _ in range(4):  # and others find an open door
+            assert " ".join(finals(asyncio.run(stream(address, samples, rate)))) == text
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headsync.server.limits import Limits
 
+SLOWEST_BYTES = 1000  # a second, on average, of a body that comes drop by drop
 GUARDED = ("/v1/", "/vosk", "/metrics")  # the page, its parts and the health checks are open to all
 
 
@@ -60,14 +62,15 @@ class Guard:
 
     def _counted(self, receive: Receive) -> Receive:
         """The body as it comes; the framework turns what is raised here into an answer."""
-        taken, more = 0, True
+        taken, more, began = 0, True, time.monotonic()
 
         async def counted() -> Message:
             nonlocal taken, more
             if not more:
                 return await receive()  # the client leaving, which may take its time
+            left = began + self.limits.idle_seconds + taken / SLOWEST_BYTES - time.monotonic()
             try:
-                async with asyncio.timeout(self.limits.idle_seconds):
+                async with asyncio.timeout(min(left, self.limits.idle_seconds)):
                     message = await receive()
             except TimeoutError:
                 raise self._too_slow() from None

@@ -21,8 +21,10 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from headsync.errors import ConfigError, HeadsyncError
 from headsync.server.app import build_app
@@ -34,6 +36,7 @@ log = logging.getLogger("headsync.server")
 
 CANNOT_START = 3  # exit code of a process that need not be tried again
 FORCED_SECONDS = 5  # for connections to close once waiting is over
+CLOSE_SECONDS = 10.0  # most, for a client to answer a close
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def build_server(house: House, ready: Callable[[], None], watched: bool = False)
     config = uvicorn.Config(
         build_app(house),
         http=Impatient,
-        ws="websockets-sansio",
+        ws=Parting,
         ws_max_size=house.limits.message_bytes,
         ws_ping_interval=None,  # pongs queue behind sound; a client that has gone is found by its silence
         ws_per_message_deflate=False,
@@ -93,11 +96,33 @@ def build_server(house: House, ready: Callable[[], None], watched: bool = False)
 
 
 class Impatient(H11Protocol):
-    """Also a connection on which nothing was ever said is closed after a while."""
+    """A connection is closed on which the head of a request does not come within a while: nothing, or drop by drop."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._deadline = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:  # the head is here
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._deadline.cancel()
+        self._deadline = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+
+class Parting(WebSocketsSansIOProtocol):
+    """A WebSocket whose other end has as long to answer a close as to say anything else."""
+
+    def __init__(self, config: uvicorn.Config, **rest: Any) -> None:
+        super().__init__(config, **rest)
+        self.close_timeout = min(CLOSE_SECONDS, config.timeout_keep_alive)
 
 
 class Departing(uvicorn.Server):
@@ -109,6 +134,8 @@ class Departing(uvicorn.Server):
         self._deadline = float("inf")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or ():
+            _let_go(listener, self._house.limits.idle_seconds)
         await super().startup(sockets)
         self._ready()
 
@@ -202,6 +229,12 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         where, reason = _address(host, port), str(error.strerror).partition(" (while")[0]
         raise ConfigError(f"{where}: cannot be served ({reason}); choose another --host or --port") from None
+
+
+def _let_go(listener: socket.socket, idle_seconds: float) -> None:
+    """Let the system drop connections whose other end takes nothing, or is no longer there."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * idle_seconds))
 
 
 def _address(host: str, port: int) -> str:

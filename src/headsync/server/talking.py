@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -19,6 +19,8 @@ from headsync.server.protocol import Reply
 from headsync.server.trouble import NORMAL, StreamError, internal
 
 log = logging.getLogger("headsync.server")
+
+Received: TypeAlias = str | bytes | StreamError | None  # a message, trouble, or nothing more: the client has gone
 
 
 class Talk(Protocol):
@@ -36,8 +38,11 @@ async def converse(websocket: WebSocket, talk: Talk, house: House) -> None:
     """One stream, from its first message to its last; what is wrong with it is its own trouble alone."""
     await websocket.accept()
     try:
+        if refusal := house.admission.refusal:
+            raise refusal
+        first = await _receive(websocket, house.limits.idle_seconds)  # who says nothing takes nobody's place
         with house.admission.enter(), house.metrics.streams.labels(talk.name).track_inprogress():
-            how = await _stream(websocket, talk, house)
+            how = await _stream(websocket, talk, house, first)
             seconds = (talk.hearing.audio_seconds, talk.hearing.computing_seconds) if talk.hearing else (0.0, 0.0)
             house.metrics.finished(talk.name, how, *seconds)
     except StreamError as refusal:
@@ -45,12 +50,10 @@ async def converse(websocket: WebSocket, talk: Talk, house: House) -> None:
         await _send(websocket, talk.end(refusal), house.limits.idle_seconds)
 
 
-async def _stream(websocket: WebSocket, talk: Talk, house: House) -> str:
+async def _stream(websocket: WebSocket, talk: Talk, house: House, first: Received) -> str:
     """Answer message by message; tells how the stream ended."""
-    while True:
-        message = await _receive(websocket, house.limits.idle_seconds)
-        if message is None:
-            return "gone"
+    message = first
+    while message is not None:
         start = time.perf_counter()
         reply = await _reply(talk, message, house)
         if (sent := await _send(websocket, reply, house.limits.idle_seconds)) is not None:
@@ -60,9 +63,11 @@ async def _stream(websocket: WebSocket, talk: Talk, house: House) -> str:
             house.metrics.added.observe(time.perf_counter() - start)
         if reply.close is not None:
             return "done" if reply.close == NORMAL else "error"
+        message = await _receive(websocket, house.limits.idle_seconds)
+    return "gone"
 
 
-async def _receive(websocket: WebSocket, idle_seconds: float) -> str | bytes | StreamError | None:
+async def _receive(websocket: WebSocket, idle_seconds: float) -> Received:
     """The next message; trouble if none comes for too long, and None if the client has gone."""
     try:
         async with asyncio.timeout(idle_seconds):
