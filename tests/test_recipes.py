@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import ROOT
 from headsync.attention import MECHANISMS
@@ -18,13 +19,14 @@ from headsync.recognizer import Recognizer
 from headsync.train.loop import train
 
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if load_config(path).kind == "recogniser")
-CLASSES = {"words": 12, "characters": 52}  # ten words or fifty characters, the blank and the end
+CLASSES = {"words": 12, "characters": 52, "bpe": 5002}  # with the blank and the end
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_builds_its_network(path: Path) -> None:
     config = load_config(path)
-    model = Model(config, NUM_MEL, CLASSES[config.data.tokens])
+    with torch.device("meta"):  # sizes without numbers: some of these networks are large
+        model = Model(config, config.features.columns, CLASSES[config.data.tokens])
     assert len(model.encoder.layers) == config.encoder.layers
     assert len(model.decoder.layers) == config.decoder.layers
     mechanism = model.decoder.layers[0].cross.mechanism
@@ -45,6 +47,36 @@ def test_the_shipped_models_recipe_fits_into_the_package_and_looks_ahead_640_ms_
     assert bytes_of_weights < 15_000_000
     assert config.decoding.lookahead_frames * 0.04 <= 0.64
     assert config.decoder.attention == "hs-dacs"
+
+
+@pytest.mark.parametrize(("task", "width", "heads", "epochs", "factor", "ctc", "beam", "lm_weight", "classes"), [
+    ("wsj", 256, 4, 100, 10.0, 0.3, 10, 1.0, 52),
+    ("aishell1", 256, 4, 50, 1.0, 0.5, 10, 0.7, 4231),
+    ("librispeech", 512, 8, 100, 10.0, 0.4, 60, 0.6, 5000),
+])  # fmt: skip
+def test_the_recipes_of_the_papers_tasks_have_its_figures(
+    task: str, width: int, heads: int, epochs: int, factor: float, ctc: float, beam: int, lm_weight: float, classes: int
+) -> None:
+    for path in sorted((ROOT / "recipes").glob(f"{task}-*.toml")):
+        config = load_config(path)
+        network, training, decoding = config.network, config.training, config.decoding
+        assert (network.width, network.heads, network.feedforward, network.kernels) == (width, heads, 2048, 256)
+        assert (training.epochs, training.noam_factor, training.warmup_updates) == (epochs, factor, 25_000)
+        assert (training.ctc_weight, training.label_smoothing, network.dropout) == (0.3, 0.1, 0.1)
+        assert (decoding.ctc_weight, decoding.beam, decoding.lm_weight) == (ctc, beam, lm_weight)
+        assert (config.data.published_classes, decoding.lookahead_frames) == (classes, 16)
+        assert config.features.pitch
+        layers = (12, 6) if path.stem.endswith("12-6") else (6, 12)
+        assert (config.encoder.layers, config.decoder.layers) == layers
+
+
+def test_every_system_of_the_papers_tables_has_a_recipe() -> None:
+    names = {path.stem for path in RECIPES}
+    assert {
+        f"{task}-{system}" for task in ("wsj", "aishell1", "librispeech") for system in ("dacs", "hs-dacs")
+    } <= names
+    assert {"librispeech-offline", "librispeech-hs-dacs-12-6"} <= names
+    assert {path.stem for path in (ROOT / "recipes").glob("lm-*.toml")} >= {"lm-wsj", "lm-aishell1", "lm-librispeech"}
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -205,3 +205,23 @@ def test_a_recipe_says_what_its_tokens_are(kind: Kind) -> None:
 def test_a_mark_within_a_word_is_told() -> None:
     with pytest.raises(DataError, match="'▁' in 'two▁two' marks the start of a word"):
         PIECES.encode("two▁two")
+
+
+@pytest.mark.parametrize("tokens", ["characters", "bpe", "words"])
+def test_unknown_is_one_token_where_a_recipe_asks_for_it(tokens: str) -> None:
+    texts = ["IT ROSE <NOISE>", "IT FELL"]
+    data = DataConfig(tokens=tokens, bpe_size=24, unknown=True)  # type: ignore[arg-type]
+    vocabulary = build_vocabulary(data, texts)
+    plain = build_vocabulary(replace(data, unknown=False, bpe_size=23), texts)
+    assert len(vocabulary.tokens) == len(plain.tokens) + 1
+    unknown = vocabulary.tokens.index("<unk>") + 1
+    assert unknown in vocabulary.encode("Ü")
+    with pytest.raises(DataError, match="is not in the vocabulary"):
+        plain.encode("Ü")
+
+
+def test_unknown_is_spelled_as_one_character() -> None:
+    vocabulary = build_vocabulary(DataConfig(unknown=True), ["AB"])
+    assert vocabulary.tokens == ("<unk>", "A", "B")
+    assert vocabulary.encode("AÜ") == [2, 1]
+    assert vocabulary.encode("<unk>") == [1]

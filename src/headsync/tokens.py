@@ -189,7 +189,7 @@ def _split(kind: Kind, text: str) -> list[str]:
     words = text.split()
     if kind == "words":
         return words
-    spelled = [[word] if is_sound(word) else list(word) for word in words]
+    spelled = [[word] if is_sound(word) or word == UNKNOWN else list(word) for word in words]
     return [token for n, word in enumerate(spelled) for token in ([SPACE, *word] if n else word)]
 
 

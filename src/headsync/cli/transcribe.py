@@ -17,6 +17,7 @@ from headsync.cli.streaming import Piece, paced, stream
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:
+    from headsync.bulk import Job, Run
     from headsync.events import Event
     from headsync.measure.timing import Listener
 
@@ -32,8 +33,15 @@ class Format(Enum):
     vtt = "vtt"
 
 
+class Cluster(Enum):
+    """Where a manifest is transcribed."""
+
+    here = "here"
+    ray = "ray"
+
+
 def transcribe(
-    files: Annotated[list[Path], typer.Argument(help="Recordings; - is a WAV from standard input.")],
+    files: Annotated[list[Path] | None, typer.Argument(help="Recordings; - is a WAV from standard input.")] = None,
     model: options.ModelName = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
@@ -44,12 +52,27 @@ def transcribe(
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
     nbest: Annotated[int | None, typer.Option(min=1, help="Readings of each utterance, with --format json.")] = None,
+    manifest: Annotated[Path | None, typer.Option(help="Transcribe all of a manifest, in place of files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where a manifest's transcripts go, a line of JSON each.")] = None,
+    cluster: Annotated[Cluster, typer.Option(help="Where to transcribe a manifest.")] = Cluster.here,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of a cluster; all processors by default.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs already.")] = None,
 ) -> None:
     """Stream recordings and print what was said."""
+    _check(files, manifest, out)
+    files = files or []
     if len(files) > 1 and format in (Format.srt, Format.vtt):
         raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, "nbest": nbest}
     settings |= options.endpoint_settings(endpoint)
+    if manifest and out:
+        from headsync.bulk import Job, here, on_ray
+
+        job = Job(model, lm, tuple(options.read_hotwords(hotwords)), tuple(settings.items()))
+        _transcribe_all(job, manifest, out, here if cluster is Cluster.here else on_ray(workers, address))
+        return
     recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
     failed = False
     for file in files:
@@ -65,6 +88,24 @@ def transcribe(
             complain(error)
             failed = True
     if failed:
+        raise typer.Exit(1)
+
+
+def _check(files: list[Path] | None, manifest: Path | None, out: Path | None) -> None:
+    if bool(files) == bool(manifest):
+        raise typer.BadParameter("name recordings, or a manifest with --manifest, and not both.")
+    if bool(manifest) != bool(out):
+        raise typer.BadParameter("--manifest and --out belong together.")
+
+
+def _transcribe_all(job: Job, manifest: Path, out: Path, run: Run) -> None:
+    from headsync.bulk import transcribe as transcribe_all
+    from headsync.cli.progress import progress_bar
+
+    with progress_bar("utterances") as progress:
+        done = transcribe_all(job, manifest, out, run, progress)
+    typer.echo(f"{out}: {done.recognised} transcribed, {done.before} were there before, {done.failed} failed.")
+    if done.failed:
         raise typer.Exit(1)
 
 

@@ -6,7 +6,8 @@ A checkpoint is one file, so that no moment of a crash can leave parts that do n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,24 +49,39 @@ def save_checkpoint(path: Path, model: nn.Module, adam: Optimiser, progress: Pro
     write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
 
 
+def check_same(path: Path, fingerprint: str) -> None:
+    """Refuse to go on with a run of other settings."""
+    if path.exists() and _progress(path).fingerprint != fingerprint:
+        raise TrainingError(
+            f"{path.parent}: holds a run with other settings; give this one another training.folder, or delete that one"
+        )
+
+
 def load_checkpoint(path: Path, model: nn.Module, adam: Optimiser, fingerprint: str) -> Progress:
     """Put model and optimiser back to where they were, in a run of the same fingerprint."""
-    try:
-        with safe_open(path, "pt") as file:
-            progress = Progress(**json.loads(file.metadata()["progress"]))
-        if progress.fingerprint != fingerprint:
-            raise TrainingError(
-                f"{path.parent}: holds a run with other settings; "
-                "give this one another training.folder, or delete that one"
-            )
-        progress.best = [(loss, epoch) for loss, epoch in progress.best]
+    check_same(path, fingerprint)
+    progress = _progress(path)
+    with _telling(path):
         _restore(load_file(path), model, adam)
+    return progress
+
+
+def _progress(path: Path) -> Progress:
+    with _telling(path), safe_open(path, "pt") as file:
+        progress = Progress(**json.loads(file.metadata()["progress"]))
+        progress.best = [(loss, epoch) for loss, epoch in progress.best]
+        return progress
+
+
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise TrainingError(
             f"{path}: this checkpoint does not fit or is damaged ({reason}); delete it to start the run anew"
         ) from None
-    return progress
 
 
 def _restore(tensors: Mapping[str, Tensor], model: nn.Module, adam: Optimiser) -> None:

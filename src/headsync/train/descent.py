@@ -26,7 +26,7 @@ P = TypeVar("P")
 L = TypeVar("L")
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-FIRST_SCALE = 65_536.0  # of the losses in float16, whose gradients would vanish otherwise; found anew as it goes
+FIRST_SCALE = 1024.0  # of the losses in float16, whose gradients would vanish otherwise; it grows as far as it can
 LEAST_SCALE = 1e-3
 
 

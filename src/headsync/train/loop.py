@@ -23,7 +23,7 @@ from headsync.nn.model import Model
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.align import limits_of
 from headsync.train.card import card
-from headsync.train.checkpoint import Progress
+from headsync.train.checkpoint import Progress, check_same
 from headsync.train.course import CHECKPOINT, Course, fingerprint, follow, part_of_pass, resume
 from headsync.train.data import Batch, Batches, Share, check_not_empty, load, usable
 from headsync.train.descent import in_single, recompute
@@ -98,12 +98,13 @@ def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> R
     train_set = _usable(at_speeds(train_set, config.training.all_speeds), vocabulary, config.data.train, say)
     dev_set = _usable(dev_set, vocabulary, config.data.dev, say)
     folder, features = Path(config.training.folder), Features.of(config.features)
+    progress = Progress(fingerprint=fingerprint(config, vocabulary, _tables(config)))
     model = build_model(config, vocabulary)
     if not (folder / CHECKPOINT).exists():
         take_weights(model, vocabulary, config.training, say)
     folder.mkdir(parents=True, exist_ok=True)
+    check_same(folder / CHECKPOINT, progress.fingerprint)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
-    progress = Progress(fingerprint=fingerprint(config, vocabulary, _tables(config)))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     run = Run(config, folder, vocabulary, model, adam, progress, ranks, train_set, dev_set, statistics, features)
     resume(run, say)

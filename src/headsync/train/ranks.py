@@ -7,20 +7,26 @@ nothing here does anything.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from headsync.errors import ConfigError, HeadsyncError, TrainingError
 
 T = TypeVar("T")
 
 CPU = torch.device("cpu")
+PATIENCE = timedelta(seconds=2)  # with a process that has called and may be gone
 
 _LOST = ("connection", "gloo", "nccl", "socket", "peer")  # how the libraries tell that another process is gone
 
@@ -71,7 +77,10 @@ def joined(device: str) -> Iterator[Ranks]:
     if count == 1:
         yield ranks
         return
-    dist.init_process_group("nccl" if ranks.device.type == "cuda" else "gloo")
+    store, _, _ = next(rendezvous("env://"))
+    called = PrefixStore(meeting(store, rank, count), store)
+    backend = "nccl" if ranks.device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=called, rank=rank, world_size=count)
     try:
         yield ranks
     except RuntimeError as error:
@@ -79,6 +88,29 @@ def joined(device: str) -> Iterator[Ranks]:
             raise TrainingError(f"process {rank}: another process of this run has ended ({_line(error)})") from None
         raise
     dist.destroy_process_group()
+
+
+def meeting(store: Store, rank: int, count: int) -> str:
+    """A name for this start of the run, on which all its processes agree.
+
+    The store outlives processes that were killed and started anew, and so does all that they wrote into it: addresses
+    of the dead, by which the living would wait for ever. The first process makes up a name, all others answer it, and
+    it says whom it has heard. A name from before is found out by that: nobody who lives is on its list.
+    """
+    own = uuid4().hex
+    if rank == 0:
+        store.set("headsync/name", own)
+        answers = [store.get(f"headsync/{own}/{other}").decode() for other in range(1, count)]
+        store.set(f"headsync/{own}/heard", " ".join(answers))
+        return own
+    while True:
+        name = store.get("headsync/name").decode()
+        store.set(f"headsync/{name}/{rank}", own)
+        with suppress(dist.DistStoreError):
+            store.wait([f"headsync/{name}/heard"], PATIENCE)
+            if own in store.get(f"headsync/{name}/heard").decode().split():
+                return name
+        time.sleep(0.05)
 
 
 def device_of(setting: str, local: int = 0) -> torch.device:

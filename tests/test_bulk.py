@@ -1,0 +1,146 @@
+"""Bulk transcription: every utterance once, whatever is stopped or killed on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headsync.bulk import Job, finished, here, on_ray, transcribe
+from headsync.cli.app import app
+from headsync.data import toy
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
+from headsync.errors import ConfigError, DataError
+
+RAY = importlib.util.find_spec("ray") is not None
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest of fourteen recordings."""
+    folder = tmp_path_factory.mktemp("archive")
+    toy.prepare(folder, strings=toy.Counts(train=14, dev=1, test=1))
+    return folder / "train.jsonl"
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+
+def ids(manifest: Path) -> list[str]:
+    return [utterance.id for utterance in read_manifest(manifest)]
+
+
+def nobody(_: int, __: int) -> None:
+    pass
+
+
+def test_every_utterance_gets_a_line(archive: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    done = transcribe(Job(), archive, tmp_path / "out.jsonl", here, lambda *so_far: seen.append(so_far))
+    assert (done.before, done.recognised, done.failed) == (0, 14, 0)
+    found = lines(tmp_path / "out.jsonl")
+    assert [line["id"] for line in found] == ids(archive)
+    assert all(isinstance(line["text"], str) and line["seconds"] > 0 for line in found)
+    assert seen[-1] == (14, 14)
+
+
+def test_a_run_that_was_stopped_does_what_is_missing(archive: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    transcribe(Job(), archive, out, here, nobody)
+    whole = out.read_bytes()
+    out.write_bytes(b"".join(whole.splitlines(keepends=True)[:5]) + whole.splitlines()[5][:20])  # killed while writing
+    asked: list[str] = []
+
+    def watched(job: Job, utterances: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
+        asked.extend(utterance.id for utterance in utterances)
+        return here(job, utterances)
+
+    done = transcribe(Job(), archive, out, watched, nobody)
+    assert (done.before, done.recognised) == (5, 9)
+    assert asked == ids(archive)[5:]
+    assert out.read_bytes() == whole
+    assert transcribe(Job(model="nowhere"), archive, out, here, nobody).recognised == 0  # no model for no work
+
+
+def test_a_recording_that_cannot_be_read_has_a_line_that_says_so(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.wav").write_bytes(b"not sound")
+    some = read_manifest(archive)[0]
+    write_manifest(tmp_path / "two.jsonl", [Utterance("bad", tmp_path / "broken.wav", "", 1.0), some])
+    out = tmp_path / "out.jsonl"
+    result = CliRunner().invoke(app, ["transcribe", "--manifest", str(tmp_path / "two.jsonl"), "--out", str(out)])
+    assert result.exit_code == 1
+    assert "1 transcribed, 0 were there before, 1 failed" in result.output
+    assert "broken.wav" in lines(out)[0]["error"]
+    assert lines(out)[1]["id"] == some.id
+
+
+def test_another_file_is_not_added_to(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes\n")
+    with pytest.raises(DataError, match="not the output of an earlier run"):
+        finished(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.wav", "--manifest", "m", "--out", "o"], ["--manifest", "m"]])
+def test_a_manifest_takes_the_place_of_files(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["transcribe", *arguments]).exit_code == 2
+
+
+def test_a_cluster_without_ray_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'headsync\[cluster\]'"):
+        on_ray()
+
+
+# on a cluster of this machine
+
+SCRIPT = """
+import os, signal, sys, time
+from pathlib import Path
+from headsync import bulk
+
+archive, out, workers = map(Path, sys.argv[1:])
+bulk.PER_TASK = 2
+
+
+class Slow(bulk.Job):
+    def load(self):  # leaves the number of its process behind, and takes its time
+        (workers / str(os.getpid())).touch()
+        time.sleep(0.5)
+        return super().load()
+
+
+def kill_one(done, all):  # with the first line there, a worker other than this process dies
+    others = [int(path.name) for path in workers.iterdir() if int(path.name) != os.getpid()]
+    if others and not (workers.parent / "killed").exists():
+        (workers.parent / "killed").touch()
+        os.kill(others[0], signal.SIGKILL)
+
+
+done = bulk.transcribe(Slow(), archive, out, bulk.on_ray(workers=2), kill_one)
+assert (done.recognised, done.failed) == (14, 0), done
+"""
+
+
+@pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'headsync[cluster]'")
+def test_a_worker_that_is_killed_in_the_middle_costs_no_utterance_and_doubles_none(
+    archive: Path, tmp_path: Path
+) -> None:
+    out, alone, workers = tmp_path / "out.jsonl", tmp_path / "alone.jsonl", tmp_path / "workers"
+    workers.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    called = [sys.executable, str(script), str(archive), str(out), str(workers)]
+    ended = subprocess.run(called, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "killed").exists()
+    assert len(list(workers.iterdir())) >= 3  # the first process, two workers, and perhaps one in place of the dead one
+    transcribe(Job(), archive, alone, here, nobody)
+    assert sorted(out.read_text().splitlines()) == sorted(alone.read_text().splitlines())
