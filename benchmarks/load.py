@@ -1,12 +1,16 @@
 """How many live streams one server process holds before text comes late, with batching and without.
 
     python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
+                              [--workers 2]
 
 A server runs in a process of its own; from here so many clients send the bundled recordings at the speed of speech over
 loopback, in pieces of 0.1 s, each in an order of its own. The added delay of an event is the time from when the last
 sound that it needed was due to be sent until the event is here: network, queues and computing, not the delay of the
 method. The number of streams grows until the 95th percentile of added delay passes 0.3 s. Every stream's text is
 compared with what its sound gives alone.
+
+Delays mean something on a computer that does nothing else: `busy before` is the load average of the last minute when a
+row began. The cost, seconds of processor time per second of sound in all processes of the server, hardly depends on it.
 """
 
 from __future__ import annotations
@@ -69,10 +73,18 @@ def scripts(model: str | None, seconds: float) -> list[Script]:
     return made
 
 
+class Served(NamedTuple):
+    """A server, and the first of its processes."""
+
+    place: str
+    pid: int
+
+
 @contextmanager
-def server(model: str | None, streams: int, batching: bool) -> Iterator[str]:
-    """A server in another process, and its address."""
+def server(model: str | None, streams: int, batching: bool, workers: int) -> Iterator[Served]:
+    """A server in other processes."""
     words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--streams", str(streams)]
+    words += ["--workers", str(workers)]
     words += [] if batching else ["--no-batching"]
     words += ["--model", model] if model else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -81,9 +93,26 @@ def server(model: str | None, streams: int, batching: bool) -> Iterator[str]:
         found = re.search(r"http://(\S+)", process.stdout.readline())
         assert found, "the server did not start"
         try:
-            yield found[1]
+            yield Served(found[1], process.pid)
         finally:
             process.terminate()
+
+
+class Used(NamedTuple):
+    """What the processes of a server have taken."""
+
+    cpu_seconds: float
+    resident_bytes: int
+
+
+def used(pid: int) -> Used:
+    """A process and all that it has started, as Linux counts them."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    parts = [Used(seconds, resident), *(used(int(child)) for child in children)]
+    return Used(sum(part.cpu_seconds for part in parts), sum(part.resident_bytes for part in parts))
 
 
 async def client(place: str, script: Script, wait_seconds: float) -> Outcome:
@@ -122,13 +151,13 @@ async def send(connection: Any, samples: np.ndarray, start: float) -> None:
     await connection.send('{"type": "finish"}')
 
 
-async def crowd(place: str, made: list[Script], count: int) -> tuple[list[Outcome], dict[str, float]]:
-    """So many streams, begun within a second, and the server's figures while they are open."""
-    clients = [client(place, made[n % len(made)], n / count) for n in range(count)]
+async def crowd(served: Served, made: list[Script], count: int) -> tuple[list[Outcome], Used]:
+    """So many streams, begun within a second, and what the server has taken while they are open."""
+    clients = [client(served.place, made[n % len(made)], n / count) for n in range(count)]
     together = asyncio.gather(*clients)
     seconds = len(made[0].samples) / RATE
     await asyncio.sleep(0.9 * seconds)
-    middle = await asyncio.to_thread(figures, place)
+    middle = used(served.pid)
     return await together, middle
 
 
@@ -138,18 +167,19 @@ def figures(place: str) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def measure(place: str, made: list[Script], count: int) -> dict[str, Any]:
+def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
     """One row of the table."""
-    before = figures(place)
-    outcomes, middle = asyncio.run(crowd(place, made, count))
-    after = figures(place)
+    busy, start, before = os.getloadavg()[0], used(served.pid), figures(served.place)
+    outcomes, middle = asyncio.run(crowd(served, made, count))
+    cpu_seconds, after = used(served.pid).cpu_seconds - start.cpu_seconds, figures(served.place)
     added = np.array([second for outcome in outcomes for second in outcome.added_seconds] or [math.inf])
     wrong = sum(outcome.texts != made[n % len(made)].texts for n, outcome in enumerate(outcomes) if outcome.done)
     calls, batches = (
         after.get(f"headsync_batch_calls_{part}", 0) - before.get(f"headsync_batch_calls_{part}", 0)
         for part in ("sum", "count")
     )
-    grown = middle["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]
+    grown = middle.resident_bytes - start.resident_bytes
+    sound_seconds = sum(len(made[n % len(made)].samples) for n in range(count)) / RATE
     return {
         "streams": count,
         "added delay, median": f"{np.median(added):.3f} s",
@@ -158,6 +188,8 @@ def measure(place: str, made: list[Script], count: int) -> dict[str, Any]:
         "lost": sum(not outcome.done for outcome in outcomes),
         "other text": wrong,
         "memory a stream": f"{grown / count / 2**20:.1f} MB",
+        "cost": f"{cpu_seconds / sound_seconds:.4f}",
+        "busy before": f"{busy:.1f}",
         "calls a batch": f"{calls / batches:.2f}" if batches else "-",
         "late": bool(np.percentile(added, 95) > LATE_SECONDS),
     }
@@ -169,14 +201,15 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[10, 20, 40, 60, 80, 120, 160])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--only", choices=["batching", "alone"])
+    parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     made = scripts(given.model, given.seconds)
     for name in [given.only] if given.only else ["batching", "alone"]:
         print(f"\n{name}\n")
-        with server(given.model, max(given.streams), name == "batching") as place:
-            asyncio.run(crowd(place, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm it up
+        with server(given.model, max(given.streams), name == "batching", given.workers) as served:
+            asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm it up
             for row, count in enumerate(given.streams):
-                measured = measure(place, made, count)
+                measured = measure(served, made, count)
                 late = measured.pop("late")
                 if row == 0:
                     print("| " + " | ".join(measured) + " |\n|" + "---|" * len(measured))

@@ -121,12 +121,12 @@ def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[
 
 
 def test_steps_of_several_streams(engine: Engine) -> None:
-    """Those that have written equally much go together, whatever their frames and hypotheses."""
+    """They go together whatever their frames and hypotheses; with PyTorch, those that have written equally much."""
     gate = Gate(engine)
     shared = Batching(gate)  # type: ignore[arg-type]
     calls = steps(engine, [(1, 9, 2), (1, 30, 2), (3, 7, 2), (2, 11, 3), (2, 40, 2)])
     results = together(gate, shared, [lambda call=call: shared.decode(*call) for call in calls])
-    assert sorted(gate.rows) == [1, 2, 6]
+    assert sorted(gate.rows) == ([1, 2, 6] if type(engine).__name__ == "TorchEngine" else [1, 8])
     for call, result in zip(calls, results, strict=True):
         alone = engine.decode(*call)
         assert result.weights_BHT.shape == alone.weights_BHT.shape
