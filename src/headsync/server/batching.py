@@ -5,8 +5,8 @@ network free runs it at once, so that a call that is alone waits for nothing. Ca
 first of them takes all that fit to its own along, as the rows of one batch, and hands each its rows.
 
 Which calls fit: windows of the encoder of one shape; steps of the decoder whose states can be joined: all of them with
-ONNX Runtime, with PyTorch those after equally many tokens. Memories are padded with zeros to the longest; windows say which frames exist. A row of a batch is what it
-would be alone, up to the rounding of sums.
+ONNX Runtime, with PyTorch those after equally many tokens. Memories are padded with zeros to the longest; windows say
+which frames exist. A row of a batch is what it would be alone, up to the rounding of sums.
 
 Shapes as in `headsync.engine`.
 """
