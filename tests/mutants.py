@@ -32,8 +32,8 @@ MUTATIONS = [
     Mutation(
         "the scale of energies is forgotten",
         "base",
-        "return q_BHLD @ k_BHTD.transpose(-1, -2) / math.sqrt(q_BHLD.shape[-1])",
-        "return q_BHLD @ k_BHTD.transpose(-1, -2)",
+        "return side_by_side(q_BHLD / math.sqrt(q_BHLD.shape[-1]), k_BHTD.transpose(-1, -2))",
+        "return side_by_side(q_BHLD, k_BHTD.transpose(-1, -2))",
     ),
     Mutation(
         "a step looks one frame too far",
@@ -56,23 +56,26 @@ MUTATIONS = [
     Mutation(
         "a sum on the threshold halts",
         "accumulate",
-        "return (before <= self._most) & may_look(total.shape[-1], limit_BL).unsqueeze(1)",
-        "return (before < self._most) & may_look(total.shape[-1], limit_BL).unsqueeze(1)",
+        "return (total[..., :-1] <= self._most) & allowed",
+        "return (total[..., :-1] < self._most) & allowed",
     ),
     Mutation(
-        "the crossing frame is left out", "accumulate", "before = F.pad(total, (1, 0))[..., :-1]", "before = total"
+        "the crossing frame is left out",
+        "accumulate",
+        "return (total[..., :-1] <= self._most) & allowed",
+        "return (total[..., 1:] <= self._most) & allowed",
     ),
     Mutation(
         "a step on the threshold is decided",
         "accumulate",
-        "halted_B = (total > self._most).any(-1).all(dim=(1, 2))",
-        "halted_B = (total >= self._most).any(-1).all(dim=(1, 2))",
+        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most",
+        "halted_B = total[..., -1].amin(dim=(1, 2)) >= self._most",
     ),
     Mutation(
         "the first head decides for all",
         "accumulate",
-        "halted_B = (total > self._most).any(-1).all(dim=(1, 2))",
-        "halted_B = (total > self._most).any(-1).any(dim=2).any(dim=1)",
+        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most",
+        "halted_B = total[..., -1].amax(dim=(1, 2)) > self._most",
     ),
     Mutation(
         "heads do not add but the strongest counts",
@@ -89,13 +92,13 @@ MUTATIONS = [
     Mutation(
         "the sum is in half precision",
         "accumulate",
-        "return p, self._summed(at_least_single(p)).cumsum(-1)",
-        "return p, self._summed(p).cumsum(-1)",
+        "return p, F.pad(self._summed(at_least_single(p)).cumsum(-1), (1, 0))",
+        "return p, F.pad(self._summed(p).cumsum(-1), (1, 0))",
     ),
     Mutation(
         "a gradient through the halt",
         "accumulate",
-        "return Aligned((p * keep).expand(*shape, -1), keep.sum(-1).expand(shape))",
+        "return Aligned((p * keep).expand(*shape, -1), keep.sum(-1).expand(shape), self._shortfall(p, limit_BL))",
         "return Aligned((p * keep * p / p.detach().clamp(min=1e-30)).expand(*shape, -1), keep.sum(-1).expand(shape))",
     ),
     Mutation(

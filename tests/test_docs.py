@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import headsync
 from headsync import config, events, folder
 from headsync.cli.app import app
+from headsync.engine.onnx import NAMES
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headsync"
@@ -225,6 +226,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 def test_the_reference_has_every_file_of_a_model() -> None:
     files = {folder.WEIGHTS, folder.CONFIG, folder.VOCABULARY, folder.STATISTICS, folder.CARD}
+    files |= {folder.GRAPHS, *(f"{name}.onnx" for name in NAMES)}
     assert rows((REFERENCE / "model-folder.md").read_text(encoding="utf-8")).keys() == files
 
 

@@ -6,6 +6,7 @@
     statistics.safetensors   mean and deviation of its features
     README.md                the model card
     lm/                      a language model to search with, if there is one
+    graphs.json, *.onnx      the network without its weights, to run without PyTorch, if it has been exported
 
 A language model is such a folder too, without statistics, and its config.toml says `kind = "lm"`.
 Models that come with the package are folders of `headsync/models/`, found by their names.
@@ -33,6 +34,7 @@ WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
     "statistics.safetensors",
     "README.md",
 )
+GRAPHS = "graphs.json"  # of a model that has been exported: what its graphs are of
 LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded where it has weight
 SHIPPED = Path(__file__).parent / "models"
 DEFAULT = "digits-en"

@@ -52,12 +52,14 @@ class Recognizer:
         *,
         threshold: float | None = None,
         threads: int = 1,
+        engine: str = "auto",
         lm: str | Path | None = None,
         hotwords: Sequence[tuple[str, float]] = (),
         **decoding: float | str | None,
     ) -> Recognizer:
         """A shipped model by name (None: the default one) or a model folder.
 
+        `engine` is "onnx", "torch", or "auto": ONNX Runtime for a model that has been exported, as shipped ones are.
         `threshold` is that of each head; HS-DACS halts at H times it. `lm` is a language model, its folder or an ARPA
         file; `hotwords` are phrases to listen for, each with a boost in log probability. All further settings are those
         of `DecodingConfig` (`beam=10`, `ctc_weight=0.3`, ...); None means as stored with the model.
@@ -67,8 +69,8 @@ class Recognizer:
             raise ConfigError(f"threshold = {threshold} must be more than 0")
         given = {name: value for name, value in decoding.items() if value is not None}
         config = build(DecodingConfig, {**asdict(folder.config.decoding), **given}, "decoding")
-        engine = load_engine(folder, threshold, threads)
-        return cls(folder, engine, config, _language_model(folder, config, lm), hotwords)
+        network = load_engine(folder, threshold, threads, engine)
+        return cls(folder, network, config, _language_model(folder, config, lm), hotwords)
 
     def session(self, attention: bool = False) -> Session:
         """A new stream; `attention`: it also tells where the heads looked, token by token."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headsync.engine import NO_LIMIT, Engine, Memory, State, Window
+from headsync.engine import NO_LIMIT, Engine, Memory, State, Window, load_engine
+from headsync.engine.past import Past
 from headsync.events import Final
 from headsync.recognizer import Recognizer
 from headsync.server import batching
@@ -62,7 +63,9 @@ def together(gate: Gate, shared: Batching, calls: Sequence[Callable[[], Any]]) -
 
 
 def assert_same(one: Any, other: Any) -> None:
-    if isinstance(one, tuple):
+    if isinstance(one, Past):
+        assert_same(one.written_B, other.written_B)
+    elif isinstance(one, tuple):
         assert len(one) == len(other)
         for left, right in zip(one, other, strict=True):
             assert_same(left, right)
@@ -72,9 +75,9 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.fixture(scope="module")
-def engine(recognizer: Recognizer) -> Engine:
-    return recognizer.engine
+@pytest.fixture(scope="module", params=["onnx", "torch"])
+def engine(recognizer: Recognizer, request: pytest.FixtureRequest) -> Engine:
+    return load_engine(recognizer.folder, engine=request.param)
 
 
 def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:

@@ -8,9 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from headsync.cli.calibrate import calibrate
+from headsync.cli.compare import compare
 from headsync.cli.complain import complain
 from headsync.cli.demo import demo
 from headsync.cli.evaluate import evaluate
+from headsync.cli.export import export
 from headsync.cli.listen import listen
 from headsync.cli.models import models
 from headsync.cli.perplexity import perplexity
@@ -59,9 +61,11 @@ app.command()(models)
 app.add_typer(prepare, name="prepare")
 app.command()(train)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(perplexity)
 app.add_typer(plot, name="plot")
 app.command()(calibrate)
+app.command()(export)
 
 
 def main() -> None:

@@ -20,13 +20,14 @@ RECORDINGS = Path(__file__).parent.parent / "demo"
 
 def demo(
     model: options.ModelName = None,
+    engine: options.EngineChoice = options.EngineName.auto,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as it goes, not at the speed of speech.")] = False,
 ) -> None:
     """Stream the bundled recordings and compare with what was said."""
     recordings = sorted(RECORDINGS.glob("*.flac"))
     if not recordings:
         raise DataError(f"{RECORDINGS}: there are no recordings; install headsync again.")
-    recognizer = loading.load_recognizer(model)
+    recognizer = loading.load_recognizer(model, engine=engine.value)
     right = [_play(recognizer, recording, fast) for recording in recordings]
     say(f"{sum(right)} of {len(right)} recordings as expected", style="bold")
     if not all(right):

@@ -33,6 +33,7 @@ def evaluate(
     lm: options.Lm = None,
     lm_weight: options.LmWeight = None,
     hotwords: options.Hotwords = None,
+    engine: options.EngineChoice = options.EngineName.auto,
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
     ] = False,
@@ -52,7 +53,9 @@ def evaluate(
         raise DataError(f"{manifest}: the manifest is empty, so there is nothing to measure.")
     settings = {"beam": beam, "lookahead_frames": lookahead, "threshold": threshold}
     settings |= {"ctc_weight": ctc_weight, "lm_weight": lm_weight}
-    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
+    recognizer = loading.load_recognizer(
+        model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
+    )
     with progress_bar(manifest.name) as progress:
         report = measure(recognizer, readable(utterances, recognizer.vocabulary), progress=progress)
     _print_table(report)

@@ -37,12 +37,15 @@ def listen(
     lm_weight: options.LmWeight = None,
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
+    engine: options.EngineChoice = options.EngineName.auto,
 ) -> None:
     """Recognise speech from the microphone until Ctrl-C."""
     sounddevice = _import_sounddevice()
     microphone = Microphone(sounddevice, device)
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
-    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
+    recognizer = loading.load_recognizer(
+        model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
+    )
     if sys.stdout.isatty():
         say("Listening; Ctrl-C stops.")
     with stop_on_interrupt() as stopped, microphone, open_screen() as screen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -9,6 +10,19 @@ import typer
 
 from headsync.errors import ConfigError, DataError
 
+
+class EngineName(Enum):
+    """What runs the network."""
+
+    auto = "auto"
+    onnx = "onnx"
+    torch = "torch"
+
+
+EngineChoice: TypeAlias = Annotated[
+    EngineName,
+    typer.Option("--engine", help="What runs the network: onnx (ONNX Runtime), torch (PyTorch) or auto."),
+]
 ModelName: TypeAlias = Annotated[
     str | None, typer.Option("--model", help="Name of a shipped model, or a model folder.")
 ]

@@ -47,6 +47,7 @@ def serve(
     lm_weight: options.LmWeight = None,
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
+    engine: options.EngineChoice = options.EngineName.auto,
 ) -> None:
     """Serve a model, or several, to people and other programs until Ctrl-C or SIGTERM."""
     run = _import_server()
@@ -55,7 +56,8 @@ def serve(
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
     phrases = tuple(options.read_hotwords(hotwords))
     given: list[str | None] = [*models] if models else [None]
-    choices = tuple(ModelChoice(one, lm, phrases, tuple(settings.items()), threads, not alone) for one in given)
+    shared = (lm, phrases, tuple(settings.items()), threads, not alone, engine.value)
+    choices = tuple(ModelChoice(one, *shared) for one in given)
     limits = Limits(
         streams=streams,
         stream_seconds=stream_seconds,

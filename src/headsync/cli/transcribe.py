@@ -51,6 +51,7 @@ def transcribe(
     lm_weight: options.LmWeight = None,
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
+    engine: options.EngineChoice = options.EngineName.auto,
     nbest: Annotated[int | None, typer.Option(min=1, help="Readings of each utterance, with --format json.")] = None,
     manifest: Annotated[Path | None, typer.Option(help="Transcribe all of a manifest, in place of files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where a manifest's transcripts go, a line of JSON each.")] = None,
@@ -70,10 +71,13 @@ def transcribe(
     if manifest and out:
         from headsync.bulk import Job, here, on_ray
 
-        job = Job(model, lm, tuple(options.read_hotwords(hotwords)), tuple(settings.items()))
+        chosen = (("engine", engine.value), *settings.items())
+        job = Job(model, lm, tuple(options.read_hotwords(hotwords)), chosen)
         _transcribe_all(job, manifest, out, here if cluster is Cluster.here else on_ray(workers, address))
         return
-    recognizer = loading.load_recognizer(model, lm=lm, hotwords=options.read_hotwords(hotwords), **settings)
+    recognizer = loading.load_recognizer(
+        model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
+    )
     failed = False
     for file in files:
         try:

@@ -8,13 +8,16 @@ Shapes: B rows, T frames, F features, E width, W frames of a window, V classes, 
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from headsync.audio import FloatArray
-from headsync.folder import ModelFolder
+from headsync.config import nearest_name
+from headsync.errors import ModelError
+from headsync.folder import GRAPHS, ModelFolder
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -76,8 +79,25 @@ class Engine(Protocol):
         """The step after `tokens`, on placed frames."""
 
 
-def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1) -> Engine:
-    """The engine for a model folder; `threshold` replaces the one that it was trained with."""
-    from headsync.engine.torch import TorchEngine
+ENGINES = ("auto", "onnx", "torch")
 
-    return TorchEngine.load(folder, threshold, threads)
+
+def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1, engine: str = "auto") -> Engine:
+    """The engine for a model folder: ONNX Runtime if it has graphs, else PyTorch, unless one is asked for.
+
+    `threshold` replaces the one that the model was trained with.
+    """
+    if engine not in ENGINES:
+        raise nearest_name("engine", engine, ENGINES)
+    exported = (folder.path / GRAPHS).is_file()
+    if engine == "torch" or (engine == "auto" and not exported):
+        if exported and json.loads((folder.path / GRAPHS).read_text(encoding="utf-8")).get("int8"):
+            raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
+        from headsync.engine.torch import TorchEngine
+
+        return TorchEngine.load(folder, threshold, threads)
+    if not exported:
+        raise ModelError(f"{folder.path}: there are no graphs; make them: headsync export {folder.path} {folder.path}")
+    from headsync.engine.onnx import OnnxEngine
+
+    return OnnxEngine.load(folder, threshold, threads)

@@ -29,6 +29,7 @@ class ModelChoice:
     settings: tuple[tuple[str, Any], ...] = ()  # of `DecodingConfig`; None means as stored with the model
     threads: int = 1
     batching: bool = True
+    engine: str = "auto"
 
 
 class Service:
@@ -48,7 +49,12 @@ class Service:
     @classmethod
     def load(cls, choice: ModelChoice) -> Service:
         recognizer = Recognizer.load(
-            choice.model, threads=choice.threads, lm=choice.lm, hotwords=choice.hotwords, **dict(choice.settings)
+            choice.model,
+            threads=choice.threads,
+            engine=choice.engine,
+            lm=choice.lm,
+            hotwords=choice.hotwords,
+            **dict(choice.settings),
         )
         return cls(recognizer, choice.hotwords, choice.batching)
 

@@ -1,0 +1,279 @@
+"""A trained model to ONNX graphs, which recognise without PyTorch; and the check that they say the same.
+
+The graphs hold no weights: these stay in `weights.safetensors`, under the names that they have there, and are put into
+the graphs when a model is loaded. So weights stand in one place, and a model that is trained further keeps its graphs.
+A model in int8 is another one, with weights of its own; see `headsync.engine.quantise`.
+
+Graphs are traced, which is why mechanisms decide with masks, never with branches on data.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from headsync.engine.check import Agreement, compare
+from headsync.engine.graphs import Decode, Embed, Encode, Places
+from headsync.engine.onnx import NAMES, OnnxEngine, describe, graph_file
+from headsync.engine.torch import TorchEngine
+from headsync.errors import ModelError
+from headsync.folder import (
+    CARD,
+    CONFIG,
+    GRAPHS,
+    LANGUAGE_MODEL,
+    STATISTICS,
+    VOCABULARY,
+    WEIGHTS,
+    ModelFolder,
+    load_folder,
+    write_atomically,
+)
+from headsync.nn.model import Model
+
+try:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    from headsync.engine.quantise import quantised, with_weights
+except ModuleNotFoundError:
+    raise ModelError("onnx is not installed, and models are exported with it; pip install 'headsync[train]'") from None
+
+OPSET = 17  # the first with layer norms
+Axes = dict[str, dict[int, str]]
+
+
+class Traced(NamedTuple):
+    """A graph before it is written: what is traced, on which arguments, and the names of what goes in and comes out."""
+
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    inputs: list[str]
+    outputs: list[str]
+    axes: Axes  # which sizes are free
+
+
+def export_model(folder: ModelFolder, out: Path, int8: bool = False) -> Agreement:
+    """Write a model folder with graphs; `out` may be the model's own, and then gets graphs alone.
+
+    Both engines then hear the same random sound; how well they agree is returned.
+    """
+    reference = TorchEngine.load(folder, None, 1)
+    same = out.resolve() == folder.path.resolve()
+    if int8 and same:
+        raise ModelError(f"{out}: a model in int8 has weights of its own; name another folder for it")
+    out.mkdir(parents=True, exist_ok=True)
+    if not same:
+        _copy(folder.path, out)
+    write_graphs(folder, out, int8)
+    exported = OnnxEngine.load(load_folder(out), None, 1)
+    return compare(reference, exported, folder.config, folder.vocabulary.size)
+
+
+def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
+    """All graphs of a model's network, and which network they are of; in int8 with weights of their own."""
+    columns = folder.config.features.columns
+    model = _with_other_weights(Model(folder.config, columns, folder.vocabulary.size))
+    graphs = {name: _named_as_saved(_exported(traced)) for name, traced in trace(model, columns).items()}
+    if int8:
+        graphs = _in_int8(graphs, folder.weights, out)
+    else:
+        graphs = {name: _without_weights(graph) for name, graph in graphs.items()}
+    for name, graph in graphs.items():
+        write_atomically(graph_file(out, name), graph.SerializeToString())
+    document = {
+        **describe(folder, int8),
+        "heads": model.decoder.network.heads,
+        "states": {
+            "encode": _leaves(model.encoder.start(1)),
+            "decode": [_leaves(state) for state in model.decoder.start(1).mechanisms],
+        },
+        "weights": {name: _outside(graph) for name, graph in graphs.items()},
+    }
+    write_atomically(out / GRAPHS, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _in_int8(graphs: dict[str, onnx.ModelProto], weights: Path, out: Path) -> dict[str, onnx.ModelProto]:
+    """The graphs in int8; their weights are written."""
+    full, every, after = load_file(weights), dict[str, Any](), {}
+    for name, graph in graphs.items():
+        after[name], own = quantised(name, with_weights(graph, full))
+        every |= own
+    write_atomically(out / WEIGHTS, save(every))
+    return after
+
+
+def _outside(graph: onnx.ModelProto) -> list[str]:
+    """The weights that a graph has to be given."""
+    return [each.name for each in graph.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
+
+
+def _with_other_weights(model: Model) -> Model:
+    """Random ones: of weights that are equal the exporter keeps one, and those of another training differ."""
+    source = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=source))
+    return model
+
+
+def _leaves(state: Sequence[Tensor]) -> list[tuple[list[int], str]]:
+    """Of each part of a state its shape behind the rows, and its type."""
+    return [(list(part.shape[1:]), str(part.dtype).removeprefix("torch.")) for part in state]
+
+
+def trace(model: Model, columns: int) -> dict[str, Traced]:
+    """The graphs by name, on arguments of small and different sizes."""
+    traced = {
+        "embed": _embed(model, columns),
+        "encode": _encode(model),
+        "places": _places(model),
+        "decode": _decode(model),
+    }
+    assert tuple(traced) == NAMES
+    return traced
+
+
+def _embed(model: Model, columns: int) -> Traced:
+    axes = {"features": {0: "rows", 1: "feature_frames"}, "embedded": {0: "rows", 1: "frames"}}
+    return Traced(Embed(model), (torch.randn(2, 23, columns),), ["features"], ["embedded"], axes)
+
+
+def _encode(model: Model) -> Traced:
+    config, rows = model.encoder.config, 2
+    full = config.mode == "full"
+    window = 11 if full else config.centre_frames + config.right_frames  # a stream's windows are all of one size
+    x = torch.randn(rows, window, model.decoder.network.width)
+    inputs, outputs = ["x", "length", "left", "seen", "context"], ["log_ctc", "keys", "values"]
+    after = ["left_after", "seen_after", "context_after"]
+    axes: Axes = {name: {0: "rows"} for name in (*inputs, *outputs, *after)}
+    if full:
+        axes["x"][1] = axes["log_ctc"][1] = axes["keys"][2] = axes["values"][2] = "frames"
+    arguments = (x, torch.full((rows,), window), *model.encoder.start(rows))
+    return Traced(Encode(model), arguments, inputs, outputs + after, axes)
+
+
+def _places(model: Model) -> Traced:
+    axes = {"place": {0: "frames"}, "keys": {1: "frames"}, "values": {1: "frames"}}
+    return Traced(Places(model), (torch.arange(5),), ["place"], ["keys", "values"], axes)
+
+
+def _decode(model: Model) -> Traced:
+    decoder, rows, frames, written = model.decoder, 3, 7, 5
+    heads, width = decoder.network.heads, decoder.network.width
+    states = decoder.start(rows).mechanisms
+    pool = [[torch.randn(written, heads, width // heads) for _ in range(2)] for _ in decoder.layers]
+    memory = [[torch.randn(frames, 1, heads, width // heads) for _ in range(2)] for _ in decoder.attending]
+    window = (torch.tensor([3, 9, 5]), torch.full((rows,), frames), torch.tensor([False, True, False]))
+    arguments = (
+        torch.arange(rows), torch.arange(rows), torch.tensor(1.0), window, torch.zeros(rows, written),
+        pool, memory, states,
+    )  # fmt: skip
+    pools, memories = _pairs("pool", len(pool)), _pairs("memory", len(memory))
+    before = [f"state_{n}_{i}" for n, state in enumerate(states) for i in range(len(state))]
+    by_row = ["tokens", "place", "limit", "frames", "final", "hidden", *before]
+    inputs = ["tokens", "place", "threshold", "limit", "frames", "final", "hidden", *pools, *memories, *before]
+    outputs = ["log_p", "end", "ready", "weights", "own", *(f"{name}_after" for name in before)]
+    axes: Axes = {name: {0: "rows"} for name in (*by_row, *outputs)}
+    axes["hidden"][1] = "written"
+    axes["weights"][2] = "memory_frames"
+    axes |= {name: {0: "written"} for name in pools}
+    axes |= {name: {0: "memory_frames", 1: "memories"} for name in memories}
+    return Traced(Decode(model), arguments, inputs, outputs, axes)
+
+
+def _pairs(name: str, count: int) -> list[str]:
+    return [f"{name}_{part}_{n}" for n in range(count) for part in ("keys", "values")]
+
+
+def _exported(traced: Traced) -> onnx.ModelProto:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the tracer: sizes that Python sees, and that it is old
+        torch.onnx.export(
+            traced.module.eval(), traced.arguments, file,  # type: ignore[arg-type]
+            input_names=traced.inputs, output_names=traced.outputs, dynamic_axes=traced.axes,
+            opset_version=OPSET, do_constant_folding=False, dynamo=False,
+        )  # fmt: skip
+    return _one_source_of_sizes(onnx.load_from_string(file.getvalue()))
+
+
+def _one_source_of_sizes(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Sizes that are the same in all layers are read from the inputs of the first, so that they are computed once.
+
+    Traced layers ask their own inputs, and ask them after they were turned; what is then done with the sizes differs in
+    nothing but where they come from, and ONNX Runtime, which finds what is computed twice, cannot see that.
+    """
+    made_by = {name: node for node in graph.graph.node for name in node.output}
+    added = []
+    for node in graph.graph.node:
+        if node.op_type != "Shape":
+            continue
+        source, axes = node.input[0], None
+        while source in made_by and made_by[source].op_type in ("Transpose", "Identity"):
+            turned = made_by[source]
+            if turned.op_type == "Transpose":
+                (order,) = (list(attribute.ints) for attribute in turned.attribute if attribute.name == "perm")
+                axes = order if axes is None else [order[axis] for axis in axes]
+            source = turned.input[0]
+        group = re.sub(r"(keys|values)_\d+$", "keys_0", source)
+        if group == source and not source.endswith("keys_0"):
+            continue
+        if axes is None:
+            node.input[0] = group
+            continue
+        sizes, order_name = f"{node.output[0]}_sizes", f"{node.output[0]}_order"
+        added += [
+            (node, helper.make_node("Shape", [group], [sizes])),
+            (node, helper.make_node("Constant", [], [order_name], value=numpy_helper.from_array(np.array(axes)))),
+        ]
+        node.op_type = "Gather"
+        del node.attribute[:]
+        node.input[:] = [sizes, order_name]
+    nodes = list(graph.graph.node)
+    for before, node in added:
+        nodes.insert(nodes.index(before), node)
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes)
+    return graph
+
+
+def _named_as_saved(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Every weight under its name in the weights file."""
+    names = {tensor.name: tensor.name.removeprefix("model.") for tensor in graph.graph.initializer}
+    for node in graph.graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+        node.doc_string = ""
+    for tensor in graph.graph.initializer:
+        tensor.name = names[tensor.name]
+    return graph
+
+
+def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The names and shapes of weights, and not their values."""
+    for tensor in graph.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=WEIGHTS)
+    return graph
+
+
+def _copy(source: Path, out: Path) -> None:
+    for name in (WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD):
+        if (source / name).exists():
+            shutil.copyfile(source / name, out / name)
+    if (source / LANGUAGE_MODEL).is_dir():
+        shutil.copytree(source / LANGUAGE_MODEL, out / LANGUAGE_MODEL, dirs_exist_ok=True)
+    elif (source / LANGUAGE_MODEL).exists():
+        shutil.copyfile(source / LANGUAGE_MODEL, out / LANGUAGE_MODEL)

@@ -1,0 +1,211 @@
+"""The fast engine: the network as ONNX graphs, run by ONNX Runtime. Recognition needs nothing else.
+
+A model folder with graphs holds `embed.onnx`, `encode.onnx`, `places.onnx` and `decode.onnx`, which have no weights in
+them, and `graphs.json`, which says what network they are of; `headsync export` writes them. Weights come from
+`weights.safetensors`.
+
+Shapes as in `headsync.engine`, and P tokens in the pool of what hypotheses have written (`headsync.engine.past`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from headsync.audio import FloatArray
+from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
+from headsync.engine.past import Past
+from headsync.errors import ModelError
+from headsync.folder import GRAPHS, ModelFolder
+
+NAMES = ("embed", "encode", "places", "decode")
+SIZES = {  # settings that graphs depend on
+    "network": ("width", "heads", "feedforward", "kernels"),
+    "encoder": ("layers", "left_frames", "centre_frames", "right_frames", "mode"),
+    "decoder": (
+        "layers",
+        "attention",
+        "heads",
+        "chunk_frames",
+        "chunk_heads",
+        "wait_frames",
+        "layers_without_attention",
+    ),
+}
+PLACES_AT_ONCE = 64  # of frames, in the table of places
+Arrays = dict[str, Any]
+
+
+def graph_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.onnx"
+
+
+def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
+    """What graphs depend on: where all of this is equal, only weights can differ."""
+    config = folder.config
+    sizes = {
+        f"{table}.{name}": getattr(getattr(config, table), name) for table, names in SIZES.items() for name in names
+    }
+    return {**sizes, "features": config.features.columns, "classes": folder.vocabulary.size, "int8": int8}
+
+
+class OnnxEngine:
+    """Graphs ready to run; every call is a function of its arguments, and threads may call at once."""
+
+    def __init__(
+        self,
+        sessions: dict[str, ort.InferenceSession],
+        folder: ModelFolder,
+        described: dict[str, Any],
+        threshold: float | None = None,
+    ) -> None:
+        self._embed, self._encode, self._places, self._decode = (sessions[name] for name in NAMES)
+        self._width, self._decoder, self._heads = folder.config.network.width, folder.config.decoder, described["heads"]
+        self._threshold = np.array(self._decoder.threshold if threshold is None else threshold, np.float32)
+        self._takes = [given.name for given in self._decode.get_inputs()]
+        self._gives = [given.name for given in self._decode.get_outputs()]
+        self._states = described["states"]
+        self._encoder_takes = [given.name for given in self._encode.get_inputs()]
+        self._table: tuple[FloatArray, FloatArray] | None = None
+        self._lock = threading.Lock()  # around the table of places
+
+    @classmethod
+    def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> OnnxEngine:
+        described, weights = _checked(folder), _weights(folder.weights)
+        names = described["weights"]
+        sessions = {
+            name: _session(graph_file(folder.path, name), _some(weights, names[name], folder.weights), threads)
+            for name in NAMES
+        }
+        return cls(sessions, folder, described, threshold)
+
+    def embed(self, features_BTF: FloatArray) -> FloatArray:
+        (embedded,) = self._embed.run(None, {"features": features_BTF})
+        return embedded  # type: ignore[no-any-return]
+
+    def start_encoder(self, batch: int) -> State:
+        return _zeros(self._states["encode"], batch)
+
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+        given = {"x": x_BWE, "length": length_B, **dict(zip(("left", "seen", "context"), state, strict=True))}
+        log_ctc, keys, values, *after = self._encode.run(None, _only(given, self._encoder_takes))
+        return Encoded(log_ctc, Memory(self._split(keys), self._split(values)), tuple(after))
+
+    def place(self, memory: Memory, first: int) -> Memory:
+        end = first + memory.keys_BNHTD.shape[3]
+        parts = zip(memory, self._places_up_to(end), strict=True)
+        return Memory(*(part + self._split(table[None, :, first:end]) for part, table in parts))
+
+    def start_decoder(self, batch: int) -> State:
+        past = Past.start(batch, self._decoder.layers, self._width)
+        return past, tuple(_zeros(layer, batch) for layer in self._states["decode"])
+
+    def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        past, states = state
+        past, frames = past.lean(), memory.keys_BNHTD.shape[3]
+        given = {"tokens": tokens_B, "place": past.written_B, "threshold": self._threshold, "hidden": past.hidden()}
+        given |= dict(zip(("limit", "frames", "final"), window, strict=True))
+        given |= self._of_pool(past) | _of_memory(memory)
+        given |= {f"state_{n}_{i}": x for n, layer in enumerate(states) for i, x in enumerate(layer)}
+        found = dict(zip(self._gives, self._decode.run(self._gives, _only(given, self._takes)), strict=True))
+        weights_BHT = found["weights"][..., :frames]
+        after = tuple(tuple(found[f"state_{n}_{i}_after"] for i in range(len(layer))) for n, layer in enumerate(states))
+        past = past.grown(found["own"])
+        return Decoded(found["log_p"], found["end"], found["ready"], weights_BHT, (past, after))
+
+    def _of_pool(self, past: Past) -> Arrays:
+        shape = past.pool.used, self._heads, self._width // self._heads
+        return {
+            f"pool_{name}_{n}": past.pool.layer(part, n).reshape(shape)
+            for part, name in enumerate(("keys", "values")) for n in range(self._decoder.layers)
+        }  # fmt: skip
+
+    def _split(self, x_BNTE: FloatArray) -> FloatArray:
+        """Heads before frames for those who see them; in memory frames stay first, so that they can grow."""
+        return x_BNTE.reshape(*x_BNTE.shape[:3], self._heads, -1).transpose(0, 1, 3, 2, 4)
+
+    def _places_up_to(self, end: int) -> tuple[FloatArray, FloatArray]:
+        """The places of frames, as keys and values (N, T, E); those of a few more frames are found at a time."""
+        with self._lock:
+            if self._table is None or self._table[0].shape[1] < end:
+                count = -(-end // PLACES_AT_ONCE) * PLACES_AT_ONCE
+                keys, values = self._places.run(None, {"place": np.arange(count)})
+                self._table = keys, values
+            return self._table
+
+
+def _of_memory(memory: Memory) -> Arrays:
+    """For each layer keys and values as (T, M, H, D): in one piece as they lie in memory, if the memory is one row."""
+    parts = {"keys": memory.keys_BNHTD, "values": memory.values_BNHTD}
+    if memory.keys_BNHTD.shape[3] == 0:  # graphs want a frame; nobody may look at it
+        parts = {name: np.zeros_like(part, shape=(*part.shape[:3], 1, part.shape[4])) for name, part in parts.items()}
+    return {
+        f"memory_{name}_{n}": part[:, n].transpose(2, 0, 1, 3)
+        for name, part in parts.items() for n in range(part.shape[1])
+    }  # fmt: skip
+
+
+def _only(given: Arrays, names: Any) -> Arrays:
+    """What a graph takes; a mechanism that has no use for something has no input for it."""
+    return {name: given[name] for name in names}
+
+
+def _zeros(leaves: Any, batch: int) -> State:
+    """A state in which nothing has happened yet."""
+    return tuple(np.zeros((batch, *shape), kind) for shape, kind in leaves)
+
+
+def _checked(folder: ModelFolder) -> dict[str, Any]:
+    """The description of the graphs in a folder, if they fit to the rest of it."""
+    again = f"export the model again: headsync export {folder.path} {folder.path}"
+    try:
+        described: dict[str, Any] = json.loads((folder.path / GRAPHS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder.path / GRAPHS}: cannot be read ({error}); {again}") from None
+    for name, value in describe(folder, bool(described.get("int8"))).items():
+        if described.get(name) != value:
+            raise ModelError(
+                f"{folder.path}: the graphs are of a network with {name} = {described.get(name)!r}, the rest of the "
+                f"model says {value!r}; put that right, or {again}"
+            )
+    for name in NAMES:
+        if not graph_file(folder.path, name).is_file():
+            raise ModelError(f"{folder.path}: {name}.onnx is missing; {again}")
+    return described
+
+
+def _weights(path: Path) -> dict[str, Any]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: damaged ({error}); copy or train it again") from None
+
+
+def _some(weights: dict[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
+    """The weights of one graph."""
+    if missing := [name for name in names if name not in weights]:
+        raise ModelError(f"{path}: {missing[0]} is missing, so that it is of another model; export the model again")
+    return {name: weights[name] for name in names}
+
+
+def _session(path: Path, weights: dict[str, Any], threads: int) -> ort.InferenceSession:
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
+    settings.log_severity_level = 3  # errors
+    for place in ("intra_op", "inter_op"):
+        settings.add_session_config_entry(f"session.{place}.allow_spinning", "0")
+    names = list(weights)
+    settings.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(weights[name]) for name in names])
+    try:
+        return ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of many kinds, none of which it shares with others
+        reason = " ".join(str(error).split())[:200]
+        raise ModelError(f"{path}: damaged or of another model ({reason}); export the model again") from None

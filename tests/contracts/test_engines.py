@@ -1,0 +1,74 @@
+"""Every mechanism and every encoder says the same through both engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from headsync.attention import MECHANISMS
+from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
+from headsync.engine import load_engine
+from headsync.engine.check import compare
+from headsync.engine.export import write_graphs
+from headsync.features import NUM_MEL, Statistics
+from headsync.folder import WEIGHTS, ModelFolder, load_folder, save_folder
+from headsync.nn.model import Model
+from headsync.tokens import Vocabulary
+from random_weights import scrambled
+
+VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))
+
+
+def exported(path: Path, attention: str = "hs-dacs", encoder: EncoderConfig = EncoderConfig(2, 5, 3, 2)) -> ModelFolder:  # noqa: B008
+    """A small model whose every weight is random, with its graphs."""
+    config = Config(
+        network=NetworkConfig(width=16, heads=2, feedforward=24, kernels=4),
+        encoder=encoder,
+        decoder=DecoderConfig(layers=2, attention=attention, energy_bias=-1.0, chunk_frames=2, wait_frames=3),
+    )
+    model = scrambled(Model(config, NUM_MEL, VOCABULARY.size)).float()
+    noise = np.random.default_rng(1).standard_normal((50, NUM_MEL)).astype(np.float32)
+    save_folder(path, config, VOCABULARY, Statistics.of([noise]))
+    save_file(model.state_dict(), path / WEIGHTS)
+    folder = load_folder(path)
+    write_graphs(folder, path)
+    return folder
+
+
+def assert_agree(folder: ModelFolder, threshold: float | None = None) -> None:
+    engines = [load_engine(folder, threshold, engine=name) for name in ("torch", "onnx")]
+    agreement = compare(*engines, folder.config, folder.vocabulary.size, seed=3)
+    assert agreement.steps == 1.0
+    assert agreement.difference < 2e-5  # sums in float32, in another order
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism(name: str, tmp_path: Path) -> None:
+    folder = exported(tmp_path, name)
+    assert_agree(folder)
+    assert_agree(folder, threshold=0.5)
+
+
+@pytest.mark.parametrize("encoder", [
+    EncoderConfig(2, 5, 3, 2, mode="reuse"),
+    EncoderConfig(2, 5, 3, 2, mode="contextual"),
+    EncoderConfig(2, 5, 3, 2, mode="full"),
+    EncoderConfig(2, 0, 3, 0),
+    EncoderConfig(2, 0, 3, 1, mode="reuse"),
+], ids=lambda encoder: f"{encoder.mode}-{encoder.left_frames}")  # fmt: skip
+def test_every_encoder(encoder: EncoderConfig, tmp_path: Path) -> None:
+    assert_agree(exported(tmp_path, encoder=encoder))
+
+
+def test_a_difference_is_noticed(tmp_path: Path) -> None:
+    """The comparison can fail: another threshold reads other frames, another weight gives other scores."""
+    folder = exported(tmp_path)
+    usual, sooner = load_engine(folder), load_engine(folder, 0.3, engine="torch")
+    assert compare(usual, sooner, folder.config, folder.vocabulary.size).steps < 1.0
+    changed = scrambled(Model(folder.config, NUM_MEL, VOCABULARY.size), seed=1).float()
+    save_file(changed.state_dict(), folder.weights)
+    assert compare(usual, load_engine(folder), folder.config, folder.vocabulary.size).difference > 0.1
+    assert_agree(folder)  # and other weights need no other graphs
