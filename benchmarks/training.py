@@ -1,0 +1,257 @@
+"""What training costs: an estimate for GPUs, and measurements on this computer.
+
+    python benchmarks/training.py estimate                    the table of docs/how-to/train-at-scale.md
+    python benchmarks/training.py step                        one full-size LibriSpeech update of four utterances
+    python benchmarks/training.py overhead                    an update against a plain PyTorch loop of the same network
+    python benchmarks/training.py feeding MANIFEST            how long two training processes wait for their data
+
+The estimate counts the operations of each recipe's network without computing them (on PyTorch's "meta" device), and the
+memory of all that the gradient needs; hours are those operations at a tenth of what a GPU is sold for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from headsync.config import Config, load_config
+from headsync.data.manifest import read_manifest
+from headsync.features import Features, Statistics
+from headsync.framing import NUM_MEL, NUM_PITCH
+from headsync.nn.model import Model
+from headsync.tokens import Vocabulary, build_vocabulary
+from headsync.train.checkpoint import Progress
+from headsync.train.data import Batch, Batches, Share, collate, load, statistics_of
+from headsync.train.loop import Run, build_model, update
+from headsync.train.losses import joint_loss
+from headsync.train.plan import Split, plan
+from headsync.train.ranks import Ranks
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+USED = 0.1  # share of a GPU's operations that networks of this width and such batches may be expected to come to
+GPUS = {"V100": 125e12, "RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}  # half precision, dense, as sold
+
+
+class Corpus(NamedTuple):
+    """What is to be learned from in an epoch, and its typical utterance."""
+
+    utterances: int
+    frames: int
+    tokens: int
+    classes: int
+
+
+CORPORA = {
+    "wsj": Corpus(37_416, 780, 101, 52),
+    "aishell1": Corpus(3 * 120_098, 450, 14, 4_233),  # at three speeds
+    "librispeech": Corpus(281_241, 1_230, 45, 5_002),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    kinds.add_parser("estimate")
+    kinds.add_parser("step").add_argument("--recompute", action="store_true")
+    kinds.add_parser("overhead").add_argument("--rounds", type=int, default=12)
+    feeding = kinds.add_parser("feeding")
+    feeding.add_argument("manifest", type=Path)
+    feeding.add_argument("--batches", type=int, default=8)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.kind == "estimate":
+        estimate()
+    elif given.kind == "step":
+        measure_step(given.recompute)
+    elif given.kind == "overhead":
+        measure_overhead(given.rounds)
+    else:
+        measure_feeding(given.manifest, given.batches)
+
+
+# what it would cost on a GPU
+
+
+def estimate() -> None:
+    """A row for each recipe: parameters, operations, memory of a part, hours of the whole training."""
+    print(f"| recipe | parameters | operations of an epoch | memory | {' | '.join(f'{gpu}, h' for gpu in GPUS)} |")
+    print("|" + "---|" * (4 + len(GPUS)))
+    for path in sorted(RECIPES.glob("*.toml")):
+        task = path.stem.partition("-")[0]
+        if task in CORPORA:
+            print(row(path, CORPORA[task]))
+
+
+def row(path: Path, corpus: Corpus) -> str:
+    config = load_config(path)
+    with torch.device("meta"):
+        model = Model(config, config.features.columns, corpus.classes)
+    one = operations(model, corpus, rows=4) / 4
+    rows = max(1, config.training.batch_frames // config.training.accumulate // corpus.frames)
+    parameters = sum(p.numel() for p in model.parameters())
+    half = 16 * parameters + remembered(model, corpus, rows) / 2  # Adam in float32, activations in half precision
+    hours = [one * corpus.utterances * config.training.epochs / (USED * speed) / 3600 for speed in GPUS.values()]
+    epoch = f"{one * corpus.utterances / 1e15:.0f} PFLOP"
+    cells = [f"`{path.name}`", f"{parameters / 1e6:.1f} M", epoch, f"{half / 2**30:.0f} GB"]
+    return "| " + " | ".join([*cells, *(f"{h:.0f}" if h >= 10 else f"{h:.1f}" for h in hours)]) + " |"
+
+
+def operations(model: Model, corpus: Corpus, rows: int) -> float:
+    """Of a forward and a backward pass."""
+    with FlopCounterMode(display=False) as counter:
+        _forward(model, corpus, rows).backward()
+    return counter.get_total_flops()
+
+
+def remembered(model: Model, corpus: Corpus, rows: int) -> int:
+    """Bytes that a forward pass keeps for the backward pass, each tensor counted once."""
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _forward(model, corpus, rows)
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    return sum(storage.nbytes() for number, storage in kept.items() if number not in own)
+
+
+def _forward(model: Model, corpus: Corpus, rows: int) -> torch.Tensor:
+    with torch.device("meta"):
+        features = torch.zeros(rows, corpus.frames, NUM_MEL + NUM_PITCH)
+        lengths = torch.full((rows,), corpus.frames)
+        tokens = torch.zeros(rows, corpus.tokens + 1, dtype=torch.long)
+    output = model.train()(features, lengths, tokens)
+    return output.ctc_BTV.log_softmax(-1).sum() + output.decoder_BLV.log_softmax(-1).sum()
+
+
+# what it costs here
+
+
+def random_batch(config: Config, vocabulary: Vocabulary, rows: int, frames: int, tokens: int) -> Batch:
+    rng = np.random.default_rng(1)
+    features = [rng.normal(size=(frames, config.features.columns)).astype(np.float32) for _ in range(rows)]
+    texts = [rng.integers(1, len(vocabulary.tokens) + 1, tokens).tolist() for _ in range(rows)]
+    return collate(features, texts, vocabulary.end)
+
+
+def make_run(config: Config, vocabulary: Vocabulary) -> Run:
+    model = build_model(config, vocabulary)
+    adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+    nothing = np.zeros(config.features.columns, np.float32)
+    folder, features = Path(tempfile.mkdtemp()), Features.of(config.features)
+    return Run(
+        config, folder, vocabulary, model, adam, Progress(), Ranks(), [], [], Statistics(nothing, nothing + 1), features
+    )
+
+
+def measure_step(recompute: bool) -> None:
+    """The full-size LibriSpeech network, four utterances of 12.3 s."""
+    overrides = ["training.device=cpu", f"training.recompute={str(recompute).lower()}"]
+    config = load_config(RECIPES / "librispeech-hs-dacs.toml", overrides)
+    corpus = CORPORA["librispeech"]
+    vocabulary = Vocabulary("characters", tuple(chr(0x4E00 + n) for n in range(corpus.classes - 2)))
+    run = make_run(config, vocabulary)
+    run.model.train()
+    share = Share.whole(random_batch(config, vocabulary, 4, corpus.frames, corpus.tokens))
+    before, taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+    for _ in range(3):
+        begin = time.perf_counter(), time.process_time()
+        update(run, share)
+        taken.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wall, processor = (min(times) for times in zip(*taken, strict=True))
+    print(f"{run.parameters / 1e6:.1f} M parameters, 4 utterances of {corpus.frames / 100} s, one thread, "
+          f"recompute {recompute}: {wall:.1f} s ({processor:.1f} s of processor time), "
+          f"peak {peak / 2**20:.2f} GB, {(peak - before) / 2**20:.2f} GB of it for updates")  # fmt: skip
+
+
+def measure_overhead(rounds: int) -> None:
+    """Updates as the loop makes them and as one would write them by hand, one after the other."""
+    config = load_config(RECIPES / "toy.toml", ["training.device=cpu"])
+    vocabulary = Vocabulary("characters", tuple("abcdefghij"))
+    run = make_run(config, vocabulary)
+    plain = Model(config, config.features.columns, vocabulary.size).train()
+    adam = torch.optim.Adam(plain.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
+    run.model.train()
+    batch = random_batch(config, vocabulary, 8, 400, 20)
+    ratios = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        update(run, Share.whole(batch))
+        middle = time.process_time()
+        _plain_update(plain, adam, batch, config)
+        ratios.append((middle - begin) / (time.process_time() - middle))
+    print(f"an update takes {np.median(ratios):.3f} times as long as in a plain loop (median of {rounds}, "
+          f"from {min(ratios):.3f} to {max(ratios):.3f})")  # fmt: skip
+
+
+def _plain_update(model: Model, adam: torch.optim.Adam, batch: Batch, config: Config) -> None:
+    output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL)
+    loss = joint_loss(output, batch, config.training).joint
+    adam.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+    adam.step()
+    float(loss)
+
+
+def measure_feeding(manifest: Path, batches: int) -> None:
+    """Two processes at once, each with one worker that prepares its batches; the recipe of WSJ, in batches of 40 s."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        shares = pool.starmap(waiting_share, [(manifest, batches, rank) for rank in range(2)])
+    print("share of the time that processes waited for data, but for the first batch: "
+          + ", ".join(f"{share:.1%}" for share in shares))  # fmt: skip
+
+
+def waiting_share(manifest: Path, batches: int, rank: int) -> float:
+    torch.set_num_threads(1)
+    config = load_config(RECIPES / "wsj-hs-dacs.toml", ["training.device=cpu", "training.accumulate=1"])
+    utterances = read_manifest(manifest)
+    vocabulary = build_vocabulary(config.data, [u.text for u in utterances])
+    run = make_run(config, vocabulary)
+    statistics = statistics_of(utterances[:5], run.features)
+    rows = plan(utterances, 8_000, 1, 0)[:batches]
+    source = Batches(utterances, vocabulary, statistics, rows, (config.training, 0), run.features)
+    run.model.train()
+    waited: list[float] = []
+    begin = time.perf_counter()
+    for share in timed(load(source, 0, 1, Split(rank, 2)), waited):
+        if len(waited) == 1:
+            begin = time.perf_counter()  # the first batch has nobody to prepare it ahead
+        update(run, share)
+    return sum(waited[1:]) / (time.perf_counter() - begin)
+
+
+def timed(shares: Iterator[Share], waited: list[float]) -> Iterator[Share]:
+    while True:
+        with clock(waited):
+            share = next(shares, None)
+        if share is None:
+            waited.pop()
+            return
+        yield share
+
+
+@contextmanager
+def clock(waited: list[float]) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    waited.append(time.perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    main()
