@@ -109,7 +109,7 @@ def read_all(folder: Path) -> dict[str, list[Utterance]]:
 
 def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
     for part, utterances in read_all(made).items():
-        shares = {"train-clean": CLEAN_SHARE, "train-speech": 2}
+        shares = {"train-clean": CLEAN_SHARE, "train-speech": 2, "train-among": 8}
         wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1)
         assert len(utterances) == wanted, part
         for one in utterances:
@@ -454,7 +454,10 @@ def test_train_strings_leave_out_all_other_speech_and_keep_nonsense(made: Path) 
     assert 0 < len(alone) <= len(train)
 
 
-def test_sentences_with_digits_in_them_are_for_development(made: Path) -> None:
-    among = read_manifest(made / "dev-among.jsonl")
-    assert [(one.id, one.text, one.speaker) for one in among] == [("t5", "one", "s4")]
+def test_of_sentences_with_digits_in_them_the_digits_are_told(made: Path) -> None:
+    assert [(one.text, one.speaker) for one in read_all(made)["train-among"]] == [("one", "speech-s4")]
+    assert {one.id for one in read_manifest(made / "train-all.jsonl")} == {
+        one.id for part in ("train", "train-among") for one in read_all(made)[part]
+    }
+    assert read_manifest(made / "dev-among.jsonl") == []  # the speaker for development says none
     assert {one.id for one in read_manifest(made / "dev-sentences.jsonl")} == {"t1"}

@@ -31,6 +31,7 @@ RECIPE = 2  # raise it when the same seed would give other recordings
 STRINGS = Counts(train=16_000, dev=400, test=600)
 CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin training with
 SILENCE_STRINGS = 40
+VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
 _SOUNDS_LIKE_A_DIGIT = {*DIGITS, "won", "to", "too", "for", "fore", "ate"}
@@ -52,9 +53,10 @@ def prepare(
     takes, sexes = find_takes(Path(source))
     spoken = {part: read_kaldi(Path(speech), part) for part in ("train", "test")} if speech else {}
     others = {part: without_digits(spoken, part) for part in ("train", "dev", "test")}
-    plan = Plan(out, seed, takes, split_speakers(sexes), others, told_sentences(spoken, "train"))
+    told, among = told_sentences(spoken, "train"), tuple(among_words(spoken, "train"))
+    plan = Plan(out, seed, takes, split_speakers(sexes), others, told, among)
     _stamp(plan)
-    sizes = _sizes(strings, told=bool(plan.told))
+    sizes = _sizes(strings) | _sizes_of_speech(plan, strings)
     jobs = [(part, index) for part, count in sizes.items() for index in range(count)]
     made: dict[str, list[Utterance]] = {part: [] for part in PARTS}
     for done, ((part, _), utterance) in enumerate(zip(jobs, _make_all(plan, jobs, workers), strict=True), 1):
@@ -62,6 +64,7 @@ def prepare(
         if progress:
             progress(done, len(jobs))
     made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
+    made["train-all"] = made["train"] + made["train-among"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
@@ -70,15 +73,19 @@ def prepare(
         write_manifest(out / "natural.jsonl", _listed(natural_strings(spoken)))
         write_manifest(out / "sentences.jsonl", _listed(others["test"], keep_text=False))
         write_manifest(out / "dev-sentences.jsonl", _listed(others["dev"], keep_text=False))
-        write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken)))
+        write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken, "dev")))
 
 
-def _sizes(strings: Counts, told: bool) -> dict[str, int]:
+def _sizes(strings: Counts) -> dict[str, int]:
     sizes = {"train": strings.train, "dev": strings.dev, "test": strings.test}
     sizes |= {"test-hard": strings.test, "test-phone": strings.test}
     sizes |= {"test-silence": min(SILENCE_STRINGS, strings.test), "dev-hard": strings.dev}
-    sizes |= {"train-clean": strings.train // CLEAN_SHARE}
-    return sizes | {"train-speech": strings.train // 2 if told else 0}
+    return sizes | {"train-clean": strings.train // CLEAN_SHARE}
+
+
+def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
+    sizes = {"train-speech": strings.train // 2 if plan.told else 0}
+    return sizes | {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
 
 
 def _stamp(plan: Plan) -> None:
@@ -164,7 +171,7 @@ def without_digits(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, 
 
 
 def told_sentences(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, ...]:
-    """Sentences of train or dev without digits: those with digits are for development (`among_words`)."""
+    """Sentences of train or dev without digits; those with digits are in `among_words`."""
     return tuple(one for one in _speech_of(spoken, part) if not set(DIGITS).intersection(one.text.split()))
 
 
@@ -181,10 +188,9 @@ def fully_told(utterances: Iterable[Utterance]) -> list[Utterance]:
     return [one for one in utterances if OTHER_SPEECH not in one.speaker and bool(one.text) == bool(one.speaker)]
 
 
-def among_words(spoken: dict[str, list[Spoken]]) -> list[Spoken]:
-    """Sentences with digits in them, of those who may be heard in development: the text is the digits alone."""
-    kept_apart = {one.speaker for one in [*natural_strings(spoken), *spoken.get("test", [])]}
-    chosen = [one for one in spoken.get("train", []) if one.speaker not in kept_apart]
+def among_words(spoken: dict[str, list[Spoken]], part: str) -> list[Spoken]:
+    """Sentences of train or dev with digits in them: the text is the digits alone."""
+    chosen = _speech_of(spoken, part)
     told = [one._replace(text=" ".join(word for word in one.text.split() if word in DIGITS)) for one in chosen]
     return [one for one in told if one.text]
 

@@ -31,7 +31,7 @@ from headsync.data.manifest import Utterance
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Parts by number: the number is part of every recording's seed, so the order must stay.
 PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean")
-PARTS += ("train-speech",)  # the only part in which other speech is told word by word
+PARTS += ("train-speech", "train-among")  # sentences told word by word; sentences of whose words the digits are told
 
 LONGEST_SECONDS = 16.0
 OTHER_SPEECH = "speech-"  # before the names of those who say no digits
@@ -68,6 +68,7 @@ class Plan:
     speakers: dict[str, tuple[str, ...]]  # train, dev, test
     others: dict[str, tuple[Spoken, ...]]  # train, dev, test: speech without digits
     told: tuple[Spoken, ...] = ()  # train: speech whose every word may be told
+    among: tuple[Spoken, ...] = ()  # train: sentences with digits in them, which are their text
 
     def voices(self, part: str) -> tuple[str, ...]:
         return self.speakers[part.split("-")[0]]
@@ -152,6 +153,8 @@ class Studio:
             return self._rough(part, generator)
         if part == "train-speech":
             return self._told_speech(part, generator)
+        if part == "train-among":
+            return self._among_words(part, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
         clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
         if part == "test-phone":
@@ -256,6 +259,12 @@ class Studio:
         one = _pick(self.plan.speech(part), generator)
         samples = self._varied_speech(one, part, generator)
         return Made(samples[: int(LONGEST_SECONDS * SAMPLE_RATE)], "", f"{OTHER_SPEECH}{one.speaker}")
+
+    def _among_words(self, part: str, generator: Generator) -> Made:
+        """A sentence in which digits are said: the only ones in the sound of other speech."""
+        one = _pick(self.plan.among, generator)
+        made = Made(self._varied_speech(one, part, generator), one.text, f"{OTHER_SPEECH}{one.speaker}")
+        return made._replace(samples=augment.roughen(made.samples, generator, lambda: self._babblers(part, generator)))
 
     def _told_speech(self, part: str, generator: Generator) -> Made:
         """A sentence, often with a string of digits before it or after it, and the words of all of it."""
