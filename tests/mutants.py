@@ -157,6 +157,24 @@ MUTATIONS = [
     ),
     Mutation("noise in a stream", "bernoulli", "if self.training:", "if self.noise:"),
     Mutation(
+        "energies stay as blunt as they were",
+        "bernoulli",
+        "p_BMLT = torch.sigmoid(self.sharpness * self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)",
+        "p_BMLT = torch.sigmoid(self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)",
+    ),
+    Mutation(
+        "steps that are padding fall short of the threshold",
+        "accumulate",
+        "missing_BML = F.relu(self.reach - total) * (limit_BL > 0).unsqueeze(1)",
+        "missing_BML = F.relu(self.reach - total)",
+    ),
+    Mutation(
+        "sums that reach further are punished, too",
+        "accumulate",
+        "missing_BML = F.relu(self.reach - total) * (limit_BL > 0).unsqueeze(1)",
+        "missing_BML = (self.reach - total) * (limit_BL > 0).unsqueeze(1)",
+    ),
+    Mutation(
         "heads wait one frame too long",
         "bernoulli",
         "latest_B1 = (b_B + self.wait_frames).unsqueeze(1)",
