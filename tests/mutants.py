@@ -68,13 +68,13 @@ MUTATIONS = [
     Mutation(
         "a step on the threshold is decided",
         "accumulate",
-        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most",
+        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most  # sums only grow",
         "halted_B = total[..., -1].amin(dim=(1, 2)) >= self._most",
     ),
     Mutation(
         "the first head decides for all",
         "accumulate",
-        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most",
+        "halted_B = total[..., -1].amin(dim=(1, 2)) > self._most  # sums only grow",
         "halted_B = total[..., -1].amax(dim=(1, 2)) > self._most",
     ),
     Mutation(
