@@ -17,6 +17,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,13 +207,13 @@ def _plain_update(model: Model, adam: torch.optim.Adam, batch: Batch, config: Co
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
     adam.step()
-    float(loss)
+    float(loss.detach())
 
 
 def measure_feeding(manifest: Path, batches: int) -> None:
     """Two processes at once, each with one worker that prepares its batches; the recipe of WSJ, in batches of 40 s."""
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        shares = pool.starmap(waiting_share, [(manifest, batches, rank) for rank in range(2)])
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        shares = list(pool.map(waiting_share, [manifest] * 2, [batches] * 2, range(2)))
     print("share of the time that processes waited for data, but for the first batch: "
           + ", ".join(f"{share:.1%}" for share in shares))  # fmt: skip
 

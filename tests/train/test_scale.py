@@ -19,12 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
+from headsync.attention import MECHANISMS
 from headsync.config import load_config
 from headsync.data import shards
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
 from headsync.features import Features
 from headsync.folder import WEIGHTS, load_folder
+from headsync.nn.model import Model
 from headsync.recognizer import Recognizer
 from headsync.train import lm
 from headsync.train.data import Share, features_of, load
@@ -155,6 +157,20 @@ def test_a_gpu_that_is_not_there_is_one_sentence() -> None:
     assert device_of("auto") == torch.device("cpu")
     with pytest.raises(ConfigError, match="finds no GPU"):
         device_of("cuda")
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
+    """On the device that only knows shapes; a tensor made elsewhere on the way is refused there, as by a GPU."""
+    modes = ("isolated", "reuse", "contextual", "full") if name == "hs-dacs" else ("reuse",)
+    for mode in modes:
+        config = load_config(recipe, [f"decoder.attention={name}", f"encoder.mode={mode}"])
+        model = Model(config, config.features.columns, 9).train().to("meta")
+        with torch.device("meta"):
+            features, whole = torch.zeros(2, 90, config.features.columns), torch.zeros(2, 5, dtype=torch.long)
+        output = model(features, whole[:, 0], whole)
+        (output.ctc_BTV.sum() + output.decoder_BLV.sum()).backward()
+        assert output.decoder_BLV.device == torch.device("meta")
 
 
 def test_what_the_first_process_cannot_make_is_told_by_it() -> None:
