@@ -285,11 +285,13 @@ def test_half_a_connection(start: Start) -> None:
 def test_five_hundred_who_say_nothing(start: Start, recordings: Recordings) -> None:
     """They take nobody's place, and are sent away; half of them open a WebSocket first."""
     _, samples, rate = recordings[0]
-    server = start(streams=2, idle_seconds=3.0)
+    server = start(streams=2, idle_seconds=8.0)
     with ExitStack() as crowd:
         for n in range(500):
-            crowd.enter_context(raw(server) if n % 2 else socket.create_connection(("127.0.0.1", server.port), 60))
-        assert len(server.server.server_state.connections) >= 250
+            connection = crowd.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            if n % 2:
+                connection.sendall(HANDSHAKE)
+        asyncio.run(eventually(lambda: len(server.server.server_state.connections) == 500))
         messages = asyncio.run(stream(server.ws("/v1/stream"), samples, rate))
         assert messages[-1]["type"] == "done"
         assert finals(messages)
@@ -436,7 +438,7 @@ def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
             await eventually(lambda: ended(server, "slow") == 1)
             connection.transport.abort()
 
-    with run(Told(loud, may), Limits(idle_seconds=0.5)) as server:  # type: ignore[arg-type]
+    with run(Told(loud, may), Limits(idle_seconds=2.0)) as server:  # type: ignore[arg-type]
         asyncio.run(ignore(server))
         asyncio.run(eventually(lambda: server.house.admission.open == 0))
         asyncio.run(eventually(lambda: not server.server.server_state.connections))
