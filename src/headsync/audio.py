@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
-import soxr
 
 from headsync.errors import AudioError
+
+if TYPE_CHECKING:  # who streams samples of 16 kHz needs neither this nor soxr, and starts sooner
+    import soundfile
 
 SAMPLE_RATE = 16_000
 LOWEST_RATE, HIGHEST_RATE = 4_000, 192_000
@@ -37,6 +38,8 @@ def read_audio(path: Path) -> tuple[FloatArray, int]:
 
 def stream_audio(path: Path, piece_seconds: float = 0.1) -> Iterator[tuple[FloatArray, int]]:
     """The file piece by piece as (samples, channels) and its rate, in bounded memory; never nothing."""
+    import soundfile
+
     path = Path(path)
     _refuse_unreadable(path)
     with _telling_people(path), soundfile.SoundFile(path) as file:
@@ -76,7 +79,7 @@ class Resampler:
     def __init__(self, rate: int) -> None:
         _refuse_rate(rate)
         self.rate = rate
-        self._stream = None if rate == SAMPLE_RATE else soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
+        self._stream = None if rate == SAMPLE_RATE else _resampling(rate)
 
     def push(self, mono: FloatArray) -> FloatArray:
         """What can already be said at 16 kHz after these samples."""
@@ -115,9 +118,17 @@ def _refuse_rate(rate: int) -> None:
         raise AudioError(f"a sample rate of {rate} is not within {LOWEST_RATE} to {HIGHEST_RATE}; resample first.")
 
 
+def _resampling(rate: int) -> Any:
+    import soxr
+
+    return soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
+
+
 @contextmanager
 def _telling_people(path: Path) -> Iterator[None]:
     """Turn what the decoder says into a sentence with the file's name."""
+    import soundfile
+
     try:
         yield
     except soundfile.LibsndfileError as error:

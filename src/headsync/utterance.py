@@ -187,8 +187,8 @@ def _seconds(frame: int) -> float:
 
 
 def _cut(memory: Memory, first: int, end: int) -> Memory:
-    """Some frames of a memory, copied, so that the rest can be forgotten."""
-    return Memory(*(part[:, :, :, first:end].copy() for part in memory))
+    """Some frames of a memory, copied as they lie, so that the rest can be forgotten."""
+    return Memory(*(part[:, :, :, first:end].copy(order="K") for part in memory))
 
 
 def _shared(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from headsync.cli.bench import bench
 from headsync.cli.calibrate import calibrate
 from headsync.cli.compare import compare
 from headsync.cli.complain import complain
@@ -66,6 +67,7 @@ app.command()(perplexity)
 app.add_typer(plot, name="plot")
 app.command()(calibrate)
 app.command()(export)
+app.command()(bench)
 
 
 def main() -> None:

@@ -1,0 +1,121 @@
+"""What a person might pick instead for strings of digits: the shipped model beside Moonshine and PocketSphinx.
+
+    python benchmarks/peers/digits.py MANIFEST [--limit 100] [--folder runs/peers]
+
+Each recogniser runs in an environment of its own, made under the folder the first time; one that cannot be installed
+gets a row that says so. All hear the same recordings, in pieces of 0.1 s, one recogniser after the other. Processor
+time counts. Texts are compared as digit words: figures are spelt out, "oh" is zero, case and marks do not count; other
+words stay, and are errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+
+from headsync.audio import mix_down, read_audio, resample
+from headsync.data.manifest import read_manifest
+from headsync.measure.errors import count_errors
+
+PACKAGES = {"moonshine": "moonshine-voice==0.0.49", "pocketsphinx": "pocketsphinx==5.1.1"}
+ROWS = {  # name of the driver: where it runs
+    "headsync": None,
+    "headsync-int8": None,
+    "moonshine": "moonshine",
+    "pocketsphinx": "pocketsphinx",
+    "pocketsphinx-grammar": "pocketsphinx",
+}
+DRIVER = Path(__file__).parent / "drive.py"
+FIGURES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def normalised(text: str) -> str:
+    """Digit words, whatever way they were written in."""
+    words = re.sub(r"[^a-z0-9']+", " ", re.sub(r"(\d)", r" \1 ", text.lower())).split()
+    spelt = [FIGURES[int(word)] if word.isdigit() else word for word in words]
+    return " ".join("zero" if word in ("oh", "o") else word for word in spelt)
+
+
+def environment(folder: Path, name: str) -> Path:
+    """The Python of a peer's environment, made if it is not there."""
+    python = folder / name / "bin" / "python"
+    if not python.exists():
+        venv.create(folder / name, with_pip=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGES[name]], check=True, capture_output=True)
+    return python
+
+
+def prepare(manifest: Path, limit: int | None, out: Path) -> dict[str, str]:
+    """Recordings as raw samples, and their texts."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.raw"):
+        old.unlink()
+    texts = {}
+    for number, utterance in enumerate(read_manifest(manifest)[:limit]):
+        samples, rate = read_audio(utterance.audio)
+        sound = np.clip(resample(mix_down(samples), rate) * 32768, -32768, 32767).astype("<i2")
+        (out / f"{number:05}.raw").write_bytes(sound.tobytes())
+        texts[f"{number:05}"] = utterance.text
+    return texts
+
+
+def size_mb(python: Path) -> float:
+    """The environment on disk, without what installs packages."""
+    packages = python.parent.parent / "lib"
+    left_out = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
+    files = (path for path in packages.rglob("*") if path.is_file() and not set(path.parts) & set(left_out))
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+def run(name: str, where: str | None, sounds: Path, folder: Path) -> tuple[dict, Path]:
+    python = environment(folder, where) if where else Path(sys.executable)
+    began = time.perf_counter()
+    done = subprocess.run([python, DRIVER, name, sounds], check=True, capture_output=True, text=True)
+    result = json.loads(done.stdout.splitlines()[-1])
+    return {**result, "wall": time.perf_counter() - began}, python
+
+
+def row(name: str, result: dict, texts: dict[str, str], megabytes: str) -> str:
+    counts = [count_errors(normalised(texts[one["id"]]), normalised(one["text"])) for one in result["results"]]
+    wrong = sum(each.substitutions + each.deletions + each.insertions for each in counts)
+    computing = sum(one["computing"] for one in result["results"]) / sum(one["seconds"] for one in result["results"])
+    delays = sorted(one["delay"] for one in result["results"])
+    return (
+        f"| {name} | {wrong / sum(each.words for each in counts):.1%} | {computing:.3f} s "
+        f"| {delays[len(delays) // 2]:.2f} s | {result['loading']:.2f} s | {result['peak_mb']:.0f} MB | {megabytes} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
+    given = parser.parse_args()
+    sounds = (given.folder / "sounds").resolve()
+    texts = prepare(given.manifest, given.limit, sounds)
+    print("| recogniser | error rate | computing a second | text after the end | loading | memory | on disk |")
+    print("|---|---|---|---|---|---|---|")
+    for name, where in ROWS.items():
+        if name == "headsync-int8" and not (given.folder / "digits-int8").is_dir():
+            print("| headsync-int8 | not exported: headsync export digits-en FOLDER/digits-int8 --int8 | | | | | |")
+            continue
+        try:
+            result, python = run(name, where, sounds, given.folder.resolve())
+        except (subprocess.CalledProcessError, OSError) as error:
+            reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1][:120]
+            print(f"| {name} | could not be installed or run: {reason} | | | | | |")
+            continue
+        print(row(name, result, texts, f"{size_mb(python):.0f} MB" if where else "-"), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""How fast recognition is, against what its matrix products alone would take: `headsync bench`.
+
+A network with random weights says nothing, so what it says is paced: CTC is made to say tokens at a fixed rate, and the
+decoder not to end before the sound does, by writing into the scores that the network has computed. Every operation of
+features, network and search is done. Processor time counts, not the clock, so that other programs change little, and
+the bound is measured in the same run, after every second of sound.
+
+The bound is the time of the matrix products of encoder and decoder on the same sound: convolutions as products, every
+window of the encoder, the frames' keys and values once, and for every label step one product with each weight for all
+hypotheses, and those with the keys and values of frames and tokens. Nothing else: no norm, no softmax, no copy.
+
+Shapes as in `headsync.engine`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from headsync.audio import SAMPLE_RATE, FloatArray
+from headsync.config import Config
+from headsync.engine import Decoded, Encoded, Engine, IntArray, Memory, State, Window
+from headsync.events import Final, Partial
+from headsync.folder import ModelFolder
+from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.recognizer import Recognizer
+
+SURE, UNSURE = -0.05, -8.0  # log probability of what is said, and what is added to those of everything else
+DAMPED = 0.1  # of what the decoder says: CTC is to decide
+NEVER = -50.0
+PIECE_SECONDS = 0.1
+Product: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class Speed(NamedTuple):
+    """What a stream cost."""
+
+    seconds: float  # of sound
+    computing: float  # seconds of processor time for all of it
+    bound: float  # and for the matrix products
+    last: float  # computing for each second of the last fifth of it
+    first_token: float  # seconds of sound that had come when the first token was told
+    tokens: int
+    steps: int
+
+    @property
+    def each(self) -> float:
+        """Seconds of computing for a second of sound."""
+        return self.computing / self.seconds
+
+    @property
+    def ratio(self) -> float:
+        """Recognition over its matrix products."""
+        return self.computing / self.bound
+
+
+class Done(NamedTuple):
+    """A call of the network."""
+
+    kind: str
+    rows: int  # of embed and encode the frames that go in, of decode the hypotheses
+    frames: int  # of encode the frames that come out, of decode those it may look at
+    written: int = 0
+
+
+class Paced:
+    """An engine that computes everything, and then lets CTC say a token every now and then."""
+
+    def __init__(self, inner: Engine, rate: float, classes: int) -> None:
+        self.inner, self.rate, self.classes = inner, rate, classes
+        self.done: list[Done] = []  # since somebody has looked
+        self._frame = 0
+
+    def embed(self, features_BTF: FloatArray) -> FloatArray:
+        self.done.append(Done("embed", features_BTF.shape[1], 0))
+        return self.inner.embed(features_BTF)
+
+    def start_encoder(self, batch: int) -> State:
+        return self.inner.start_encoder(batch)
+
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+        encoded = self.inner.encode(x_BWE, length_B, state)
+        log_ctc_BTV = encoded.log_ctc_BTV + UNSURE
+        self.done.append(Done("encode", x_BWE.shape[1], log_ctc_BTV.shape[1]))
+        for t in range(log_ctc_BTV.shape[1]):
+            before, after = (int(self.rate * ENCODER_FRAME_SECONDS * (self._frame + more)) for more in (0, 1))
+            said = 1 + 7 * before % (self.classes - 2) if after > before else 0
+            log_ctc_BTV[0, t, said] = SURE
+            self._frame += 1
+        return encoded._replace(log_ctc_BTV=log_ctc_BTV)
+
+    def place(self, memory: Memory, first: int) -> Memory:
+        return self.inner.place(memory, first)
+
+    def start_decoder(self, batch: int) -> State:
+        return (self.inner.start_decoder(batch), np.zeros(batch, np.int64))
+
+    def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        inner, written_B = state
+        decoded = self.inner.decode(tokens_B, memory, inner, window)
+        self.done.append(Done("decode", len(tokens_B), memory.keys_BNHTD.shape[3], int(written_B[0])))
+        log_p_BV = DAMPED * decoded.log_p_BV
+        log_p_BV[:, -1] = 0.0 if window.final_B.all() else NEVER
+        return decoded._replace(log_p_BV=log_p_BV, state=(decoded.state, written_B + 1))
+
+
+class Products:
+    """The bare matrix products of a network, with operands that are ready."""
+
+    def __init__(self, config: Config, classes: int) -> None:
+        self.config, self.classes = config, classes
+        self._rng = np.random.default_rng(0)
+        self._ready: dict[tuple[int, ...], FloatArray] = {}
+
+    def seconds(self, done: Sequence[Done]) -> float:
+        """Processor time of the products of some calls."""
+        products = [product for call in done for product in self._of(call)]
+        pairs = [(self._operand(0, *left), self._operand(place, *right)) for place, left, right in products]
+        started = time.process_time()
+        for left, right in pairs:
+            np.matmul(left, right)
+        return time.process_time() - started
+
+    def _operand(self, place: int, *shape: int) -> FloatArray:
+        """An array of a shape; weights of different places are different ones, as those of layers are."""
+        if (place, *shape) not in self._ready:
+            self._ready[place, *shape] = self._rng.standard_normal(shape).astype(np.float32)
+        return self._ready[place, *shape]
+
+    def _of(self, call: Done) -> Iterator[Product]:
+        """Place of the weight, shape of the left side, shape of the right side."""
+        if call.kind == "embed":
+            yield from self._embed(call.rows)
+        elif call.kind == "encode":
+            yield from self._encode(call)
+        else:
+            yield from self._decode(call)
+
+    def _embed(self, features: int) -> Iterator[Product]:
+        network, columns = self.config.network, self.config.features.columns
+        inputs = 1
+        for _ in range(2):
+            features, columns = (features - 3) // 2 + 1, (columns - 3) // 2 + 1
+            yield 1, (features * columns, 9 * inputs), (9 * inputs, network.kernels)
+            inputs = network.kernels
+        yield 1, (features, network.kernels * columns), (network.kernels * columns, network.width)
+
+    def _encode(self, call: Done) -> Iterator[Product]:
+        network, encoder = self.config.network, self.config.encoder
+        left = 0 if encoder.mode == "full" else encoder.left_frames
+        queries = call.rows if encoder.mode == "reuse" else left + call.rows
+        keys, width = left + call.rows, network.width
+        for layer in range(encoder.layers):
+            rows = call.frames if layer == encoder.layers - 1 else queries
+            yield layer, (rows, width), (width, width)
+            yield layer, (keys, width), (width, 2 * width)
+            yield from self._attention(rows, keys, network.heads)
+            yield layer, (rows, width), (width, width)
+            yield from self._feedforward(layer, rows)
+        yield 1, (call.frames, width), (width, self.classes)
+        for layer in range(self.config.decoder.layers):
+            yield layer, (call.frames, width), (width, 2 * width)
+
+    def _decode(self, call: Done) -> Iterator[Product]:
+        width, heads = self.config.network.width, self.config.decoder.heads or self.config.network.heads
+        for layer in range(self.config.decoder.layers):
+            yield 100 + layer, (call.rows, width), (width, 3 * width)
+            yield from self._attention(call.rows, call.written + 1, heads)
+            for place in (100, 200, 300):  # of self-attention the output, of cross-attention query and output
+                yield place + layer, (call.rows, width), (width, width)
+            yield from self._attention(call.rows, call.frames, heads)
+            yield from self._feedforward(100 + layer, call.rows)
+        yield 1, (call.rows, width), (width, self.classes)
+
+    def _attention(self, queries: int, keys: int, heads: int) -> Iterator[Product]:
+        size = self.config.network.width // heads
+        yield 0, (heads, queries, size), (heads, size, keys)
+        yield 0, (heads, queries, keys), (heads, keys, size)
+
+    def _feedforward(self, layer: int, rows: int) -> Iterator[Product]:
+        width, wide = self.config.network.width, self.config.network.feedforward
+        yield layer, (rows, width), (width, wide)
+        yield layer, (rows, wide), (wide, width)
+
+
+def measure(folder: ModelFolder, engine: Engine, seconds: float, rate: float, **settings: float) -> Speed:
+    """A stream of noise through a whole recogniser, tokens coming at a rate."""
+    paced = Paced(engine, rate, folder.vocabulary.size)
+    decoding = replace(folder.config.decoding, **settings)  # type: ignore[arg-type]
+    session = Recognizer(folder, paced, decoding).session()
+    products = Products(folder.config, folder.vocabulary.size)
+    sound = 0.1 * np.random.default_rng(1).standard_normal(round(seconds * SAMPLE_RATE)).astype(np.float32)
+    piece = round(PIECE_SECONDS * SAMPLE_RATE)
+    computing: list[float] = []
+    bound, first, tokens, steps = 0.0, math.inf, 0, 0
+    for start in range(0, len(sound), piece):
+        began = time.process_time()
+        events = session.push(sound[start : start + piece], SAMPLE_RATE)
+        events += session.finish() if start + piece >= len(sound) else []
+        computing.append(time.process_time() - began)
+        bound += products.seconds(paced.done)
+        steps += sum(call.kind == "decode" for call in paced.done)
+        paced.done.clear()
+        heard = [event for event in events if isinstance(event, Partial | Final) and event.text]
+        first = min(first, (start + piece) / SAMPLE_RATE) if heard else first
+        tokens += sum(len(event.halts) for event in heard if isinstance(event, Final))
+    fifth = max(1, len(computing) // 5)
+    last = sum(computing[-fifth:]) / (fifth * PIECE_SECONDS)
+    return Speed(seconds, sum(computing), bound, last, first, tokens, steps)
+
+
+def step_seconds(folder: ModelFolder, engine: Engine, beam: int, frames: int, runs: int = 15) -> float:
+    """Processor time of one label step that may look at so many frames; the median of several."""
+    rng = np.random.default_rng(frames)
+    network, decoder = folder.config.network, folder.config.decoder
+    heads = decoder.heads or network.heads
+    shape = (1, decoder.layers, frames, heads, network.width // heads)  # frames first, as the engine gives them
+    memory = Memory(*(rng.standard_normal((2, *shape)).astype(np.float32).transpose(0, 1, 2, 4, 3, 5)))
+    window = Window(np.full(beam, frames), np.full(beam, frames), np.ones(beam, bool))
+    tokens_B, state, times = np.ones(beam, np.int64), engine.start_decoder(beam), list[float]()
+    for _ in range(runs):
+        began = time.process_time()
+        state = engine.decode(tokens_B, memory, state, window).state
+        times.append(time.process_time() - began)
+    return float(np.median(times[runs // 3 :]))
