@@ -225,7 +225,7 @@ def waiting_share(manifest: Path, batches: int, rank: int) -> float:
     vocabulary = build_vocabulary(config.data, [u.text for u in utterances])
     run = make_run(config, vocabulary)
     statistics = statistics_of(utterances[:5], run.features)
-    rows = plan(utterances, 8_000, 1, 0)[:batches]
+    rows = plan(utterances, 4_000, 1, 0)[:batches]
     source = Batches(utterances, vocabulary, statistics, rows, (config.training, 0), run.features)
     run.model.train()
     waited: list[float] = []

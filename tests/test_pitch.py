@@ -96,7 +96,7 @@ def test_lags_and_interpolation_are_the_published_ones() -> None:
     random = np.random.default_rng(0).normal(size=75)
     found = pitch._interpolate(random[None])[0]
     literal = [between({lag: random[lag - 8] for lag in range(8, 83)}, seconds) for seconds in lags]
-    np.testing.assert_allclose(found, literal, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, literal, rtol=0, atol=1e-5)  # in float32, as is the search that it is for
 
 
 @pytest.mark.parametrize("frame", [0, 7, 15, 17])

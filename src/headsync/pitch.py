@@ -73,7 +73,9 @@ _TAPS_TS = _FIRST_TAPS_S - _FIRST_LAG + np.arange(_NUM_TAPS)[:, None]  # index a
 _TAP_SECONDS_TS = (_FIRST_LAG + _TAPS_TS) / _SLOW_RATE
 _TAP_WEIGHTS_TS = _windowed_sinc(_LAGS_S - _TAP_SECONDS_TS, _SLOW_RATE / 2, zeros=5) / _SLOW_RATE
 
-_LAG_CREDIT_S = 1.0 - _SOFT_LOWEST_HERTZ * _LAGS_S  # what a correlation counts
+_TAP_MATRIX_LS = np.zeros((_NUM_LAGS, len(_LAGS_S)), np.float32)
+_TAP_MATRIX_LS[_TAPS_TS, _STATES] = _TAP_WEIGHTS_TS
+_LAG_CREDIT_S = (1.0 - _SOFT_LOWEST_HERTZ * _LAGS_S).astype(np.float32)  # what a correlation counts
 
 _NO_JUMP = len(_LAGS_S) + _COARSE  # where the costs of jumps are zero
 _JUMP_COSTS = (_JUMP_COST * np.square(np.arange(-_NO_JUMP, _NO_JUMP + 1))).astype(np.float32)
@@ -273,18 +275,18 @@ def _ballast(slow: Slow, begins: States) -> Doubles:
     return np.asarray(_BALLAST * np.square(variance * _WINDOW))
 
 
-def _interpolate(correlations_FL: Doubles) -> Doubles:
+def _interpolate(correlations_FL: Doubles) -> FloatArray:
     """Correlations (F, S) at the lags of the grid."""
-    found_FS = np.zeros((len(correlations_FL), len(_LAGS_S)))
-    for index, correlations_L in enumerate(correlations_FL):
-        np.einsum("ts,ts->s", correlations_L[_TAPS_TS], _TAP_WEIGHTS_TS, out=found_FS[index])
+    found_FS = np.empty((len(correlations_FL), len(_LAGS_S)), np.float32)
+    for index, correlations_L in enumerate(correlations_FL.astype(np.float32)):  # frame by frame, as above
+        np.dot(correlations_L, _TAP_MATRIX_LS, out=found_FS[index])
     return found_FS
 
 
-def _search(for_path_FS: Doubles, search: Search, decision_frames: int) -> tuple[list[int], Search]:
+def _search(for_path_FS: FloatArray, search: Search, decision_frames: int) -> tuple[list[int], Search]:
     """Carry the search on by some frames; also the states that were decided on the way."""
     decided, (costs_S, undecided), room = [], search, _Room.make()
-    for local_S in np.subtract(1.0, for_path_FS * _LAG_CREDIT_S, dtype=np.float32):
+    for local_S in 1.0 - for_path_FS * _LAG_CREDIT_S:
         back_S, costs_S = _transit(costs_S, room)
         costs_S += local_S
         costs_S -= costs_S.min()  # an endless stream must not lose its digits
