@@ -7,7 +7,7 @@ sound does not depend on how long the stream has run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from headsync.blocks import Block
 from headsync.engine import Memory
 from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
 from headsync.framing import ENCODER_FRAME_SECONDS
+from headsync.growing import Room
 from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.build import Searcher, Texts
@@ -34,6 +35,7 @@ class Utterance:
     vocabulary: Vocabulary
     beam: Texts
     memory: Memory | None = None  # frames of this utterance, and a few before it; placed once it is open
+    room: Room = field(default_factory=Room)  # for the frames of an open utterance to grow
     log_ctc_TV: FloatArray | None = None  # of the same frames
     is_open: bool = False
     evidence: Evidence = NO_EVIDENCE
@@ -78,7 +80,7 @@ class Utterance:
         """The utterance has ended: its final text, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
         after = replace(
-            self, beam=self.search.start(self.looking), memory=None, log_ctc_TV=None, is_open=False,
+            self, beam=self.search.start(self.looking), memory=None, room=Room(), log_ctc_TV=None, is_open=False,
             evidence=Evidence(label=self.evidence.label),  # a token that is cut through does not begin again
             told=("", 0), looked=0, quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
@@ -95,12 +97,15 @@ class Utterance:
         new = _cut(block.memory, first, end)
         if self.is_open:
             new = self.search.engine.place(new, self.evidence.frames)
-        if self.memory is not None:
+        room = self.room
+        if self.memory is not None and self.is_open:
+            new, room = self.room.append(self.memory, new)
+        elif self.memory is not None:
             new = Memory(*(np.concatenate(pair, 3) for pair in zip(self.memory, new, strict=True)))
         log_ctc_TV = block.log_ctc_TV[first:end]
         if self.log_ctc_TV is not None:
             log_ctc_TV = np.concatenate([self.log_ctc_TV, log_ctc_TV])
-        return replace(self, memory=new, log_ctc_TV=log_ctc_TV, evidence=evidence)
+        return replace(self, memory=new, room=room, log_ctc_TV=log_ctc_TV, evidence=evidence)
 
     def _frames(self) -> Heard:
         assert self.memory is not None
