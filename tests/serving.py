@@ -37,9 +37,7 @@ class Running:
 
 
 @contextmanager
-def run(
-    service: Service | list[Service], limits: Limits, token: str | None = None, port: int = 0
-) -> Iterator[Running]:
+def run(service: Service | list[Service], limits: Limits, token: str | None = None, port: int = 0) -> Iterator[Running]:
     services = service if isinstance(service, list) else [service]
     house, ready = House(services, limits, token), threading.Event()
     server = build_server(house, ready.set)

@@ -138,7 +138,8 @@ def test_the_project_speaks_of_itself_alone() -> None:
         r"(?<![\w.:/}])/(?:work|home|root|tmp|mnt|Users)\b|\b(?:issue|session|ticket)\s+#?\d+|(?<![\w&])#\d+\b",
         re.IGNORECASE,
     )
-    places = [*PAGES, *PACKAGE.rglob("*.py"), *ROOT.glob("recipes/*"), *ROOT.glob("benchmarks/*.py"), ROOT / "Makefile"]
+    places = [*PAGES, *PACKAGE.rglob("*.py"), ROOT / "Makefile"]
+    places += [*ROOT.glob("recipes/**/*.*"), *ROOT.glob("benchmarks/**/*.py")]
     for place in places:
         assert not elsewhere.findall(place.read_text(encoding="utf-8")), place
 

@@ -41,9 +41,7 @@ class Blocks:
     delay_samples: int = 0  # that must come behind a feature frame before it is there
 
     @classmethod
-    def start(
-        cls, engine: Engine, config: EncoderConfig, columns: int = NUM_MEL, delay_samples: int = 0
-    ) -> Blocks:
+    def start(cls, engine: Engine, config: EncoderConfig, columns: int = NUM_MEL, delay_samples: int = 0) -> Blocks:
         none, state = np.zeros((0, columns), np.float32), engine.start_encoder(1)
         return cls(engine, config, none, np.zeros((0, 0), np.float32), state, delay_samples=delay_samples)
 
@@ -87,7 +85,6 @@ class Blocks:
         encoded = self.engine.encode(window, np.array([length]), self.state)
         after = replace(self, ahead_TE=self.ahead_TE[centre:], state=encoded.state)
         return _block(encoded, min(centre, length), self._audio_seconds), after
-
 
     @property
     def _audio_seconds(self) -> float:

@@ -74,7 +74,7 @@ class DecoderConfig:
     heads: int = 0  # H; 0: as many as network.heads
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float = -3.0  # where the learned bias of the energies starts
-    reach: float = 0.0  # share of the threshold that sums are drawn up to in training; 0: not at all. ACS, DACS, HS-DACS
+    reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
     energy_noise: float = 1.0  # deviation of the noise on energies in training: HMA, MoChA, MMA-MoChA, MTA
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA

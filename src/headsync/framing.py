@@ -1,4 +1,4 @@
-"""How samples, feature frames, encoder frames and seconds count against each other: arithmetic that all stages share."""
+"""How samples, feature frames, encoder frames and seconds count against each other: all stages share it."""
 
 from __future__ import annotations
 

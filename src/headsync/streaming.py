@@ -1,7 +1,8 @@
 """The rule that every stage keeps: state is a value, in and out, never on `self`.
 
-A state is a tree: tensors, arrays or other leaves whose first axis is the batch, in tuples and NamedTuples. Because it is a value, a
-stream can be paused, pickled, moved and resumed; any set of live streams can be a batch; and a beam is a `take_rows`.
+A state is a tree: tensors, arrays or other leaves whose first axis is the batch, in tuples and NamedTuples. Because it
+is a value, a stream can be paused, pickled, moved and resumed; any set of live streams can be a batch; and a beam is a
+`take_rows`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner
 
 from contracts.test_engines import VOCABULARY, exported
 from headsync import ModelError, Recognizer
+from headsync.cli.app import app
 from headsync.config import ConfigError
 from headsync.engine import NO_LIMIT, Memory, Window, load_engine
 from headsync.engine.check import compare
@@ -79,7 +82,7 @@ def test_a_missing_or_damaged_graph_is_one_sentence(copied: ModelFolder, name: s
 def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     described = json.loads((copied.path / GRAPHS).read_text())
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
-    with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* export the model again"):
+    with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* again"):
         load_engine(copied)
     (copied.path / GRAPHS).write_text("{")
     with pytest.raises(ModelError, match=r"graphs\.json: cannot be read"):
@@ -167,3 +170,12 @@ def test_what_no_hypothesis_has_written_is_left_behind() -> None:
         seen = past.hidden() == 0
         assert seen.sum(1).tolist() == [len(text) for text in texts]
         assert not seen[:, NOWHERE].any()
+
+
+def test_the_command_tells_how_far_the_graphs_are_from_pytorch(copied: ModelFolder, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["export", str(copied.path), str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"out: 0\.\d MB; .* 100\.0% of steps .* by more than \d\.\de-0[67]", done.output)
+    wrong = CliRunner().invoke(app, ["export", "digits-ne", str(tmp_path / "out")])
+    assert wrong.exit_code == 1
+    assert "digits-ne: neither a folder nor a shipped model" in wrong.output

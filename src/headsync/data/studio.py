@@ -30,8 +30,10 @@ from headsync.data.manifest import Utterance
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Parts by number: the number is part of every recording's seed, so the order must stay.
-PARTS = ("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean")
-PARTS += ("train-speech", "train-among")  # sentences told word by word; sentences of whose words the digits are told
+PARTS = (
+    *("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean"),
+    *("train-speech", "train-among"),  # sentences told word by word; sentences of whose words the digits are told
+)
 
 LONGEST_SECONDS = 16.0
 OTHER_SPEECH = "speech-"  # before the names of those who say no digits
