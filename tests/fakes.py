@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headsync.events import Event, Final, Partial, Word
+from headsync.tokens import Vocabulary
 
 WORD_SECONDS = 0.3  # every word takes this long, one after the other
 WAIT_SECONDS = 0.2  # how much more has to arrive before a word is shown
@@ -13,6 +14,8 @@ COST_RATIO = 0.5
 
 class FakeRecognizer:
     """Its sessions recognise the given texts in turn, word by word as audio arrives; without texts, nothing."""
+
+    vocabulary = Vocabulary("words", ("any",))  # of which it writes everything
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
