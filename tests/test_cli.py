@@ -574,7 +574,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["cost ratio r"] == "0.500"
     assert figures["delay, median"] == "0.20 s"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
-    decoding |= {"lm": None, "lm_weight": None, "hotwords": []}
+    decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "engine": "auto"}
     assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["error_rate"] == pytest.approx(1 / 3, abs=1e-4)
