@@ -71,7 +71,6 @@ class DecoderConfig:
 
     layers: int = 12  # N_d
     attention: str = "hs-dacs"
-    heads: int = 0  # H; 0: as many as network.heads
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float = -3.0  # where the learned bias of the energies starts
     reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
@@ -83,6 +82,7 @@ class DecoderConfig:
     wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
+    heads: int = 0  # H; 0: as many as network.heads
 
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
