@@ -3,7 +3,10 @@
     python benchmarks/soak.py [--model NAME_OR_FOLDER] [--manifest FILE.jsonl] [--minutes 60]
 
 Utterances of the manifest (by default the bundled recordings) over and over, with 2 to 20 s of silence, hum or noise
-between them, made while they stream, pushed in pieces of 0.1 s. The same utterances are then recognised one by one.
+between them, made while they stream, pushed in pieces of 0.1 s. The same utterances are then recognised one by one,
+each in a session of its own: by themselves, and with up to 6 s of what was before and behind them, beginning where a
+block of the encoder begins. What differs from the latter is owed to the long session; what differs from the former also
+to the noise around a word and to where in a block it falls.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from headsync import Final, Recognizer
 from headsync.audio import FloatArray, mix_down, read_audio, resample
 from headsync.data.augment import decibel, noise_of
 from headsync.data.manifest import read_manifest
+from headsync.framing import HOP_SAMPLES, SUBSAMPLING
 from headsync.measure.errors import count_errors
 
 RATE = 16_000
+AROUND = 6 * RATE
 PIECE = RATE // 10
 GAPS = ("white", "pink", "brown", "hum")
 
@@ -46,15 +51,47 @@ def gap(rng: np.random.Generator) -> FloatArray:
     return noise_of(str(rng.choice(GAPS)), length, rng) * np.float32(decibel(rng.uniform(-75.0, -45.0)))
 
 
-def pieces(paths: list[Path], seconds: float, rng: np.random.Generator, played: list[Path]) -> Iterator[FloatArray]:
-    """The stream in pieces of 0.1 s; `played` hears which recordings are in it."""
-    rest, given = np.zeros(0, np.float32), 0.0
+def played(paths: list[Path], seconds: float) -> Iterator[tuple[Path, FloatArray, FloatArray]]:
+    """Recordings, their sound and what follows it; the same ones every time."""
+    rng, given = np.random.default_rng(1), 0.0
     while given < seconds:
-        played.append(paths[int(rng.integers(len(paths)))])
-        rest = np.concatenate([rest, sound(played[-1]), gap(rng)])
+        path = paths[int(rng.integers(len(paths)))]
+        speech, pause = sound(path), gap(rng)
+        yield path, speech, pause
+        given += (len(speech) + len(pause)) / RATE
+
+
+def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
+    """The stream in pieces of 0.1 s."""
+    rest = np.zeros(0, np.float32)
+    for _, speech, pause in played(paths, seconds):
+        rest = np.concatenate([rest, speech, pause])
         while len(rest) >= PIECE:
             yield rest[:PIECE]
-            rest, given = rest[PIECE:], given + PIECE / RATE
+            rest = rest[PIECE:]
+    yield rest
+
+
+def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tuple[list[str], list[str]]:
+    """The texts of the utterances by themselves, and of each with what was around it."""
+    hop = recognizer.config.encoder.centre_frames * SUBSAMPLING * HOP_SAMPLES
+    bare: dict[Path, str] = {}
+    alone, placed = [], []
+    before, start = np.zeros(0, np.float32), 0
+    for path, speech, pause in played(paths, seconds):
+        if path not in bare:
+            bare[path] = _text(recognizer, speech)
+        alone.append(bare[path])
+        first = max(0, start - min(len(before), AROUND))  # then on to the next beginning of a block
+        first = min(start, -(-first // hop) * hop)
+        lead = before[len(before) - (start - first) :]
+        placed.append(_text(recognizer, np.concatenate([lead, speech, pause[:AROUND]])))
+        before, start = pause, start + len(speech) + len(pause)
+    return alone, placed
+
+
+def _text(recognizer: Recognizer, samples: FloatArray) -> str:
+    return " ".join(final.text for final in recognizer.transcribe(samples, RATE))
 
 
 def resident_mb() -> float:
@@ -68,13 +105,11 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--minutes", type=int, default=60)
     given = parser.parse_args()
-    recognizer, played = Recognizer.load(given.model), list[Path]()
+    recognizer, paths, seconds = Recognizer.load(given.model), recordings(given.manifest), 60.0 * given.minutes
     session, texts = recognizer.session(), list[str]()
     minutes: list[float] = [0.0]  # computing seconds of each minute of audio
     memory: list[float] = []
-    for n, piece in enumerate(
-        pieces(recordings(given.manifest), 60.0 * given.minutes, np.random.default_rng(1), played)
-    ):
+    for n, piece in enumerate(pieces(paths, seconds)):
         begun = time.process_time()  # not wall time: the sounds between are made here, too, and other programs run
         texts += [event.text for event in session.push(piece, RATE) if isinstance(event, Final)]
         minutes[-1] += time.process_time() - begun
@@ -82,16 +117,17 @@ def main() -> None:
             memory.append(resident_mb())
             minutes.append(0.0)
     texts += [event.text for event in session.finish() if isinstance(event, Final)]
-    alone = {path: [final.text for final in recognizer.transcribe(sound(path), RATE)] for path in set(played)}
-    expected = " ".join(text for path in played for text in alone[path])
-    counts = count_errors(expected, " ".join(texts))
     early = memory[min(4, len(memory) - 1)]
-    print(f"{len(played)} utterances, {len(memory)} minutes")
+    print(f"{len(memory)} minutes")
     print(f"memory after 5 minutes {early:.1f} MB, at the end {memory[-1]:.1f} MB: {memory[-1] / early - 1:+.1%}")
     first, last = np.median(minutes[:5]), np.median(minutes[-6:-1])
     print(f"computing per minute of audio: first five {first:.2f} s, last five {last:.2f} s: {last / first - 1:+.1%}")
-    print(f"words: {counts.words} one by one; in the stream {counts.deletions} lost, {counts.insertions} added, "
-          f"{counts.substitutions} other")  # fmt: skip
+    for name, expected in zip(
+        ("by themselves", "with what was around"), one_by_one(recognizer, paths, seconds), strict=True
+    ):
+        counts = count_errors(" ".join(expected), " ".join(texts))
+        print(f"{counts.words} words of {len(expected)} utterances one by one, {name}; in the stream "
+              f"{counts.deletions} lost, {counts.insertions} added, {counts.substitutions} other")  # fmt: skip
 
 
 if __name__ == "__main__":

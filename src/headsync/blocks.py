@@ -60,6 +60,10 @@ class Blocks:
                 blocks.append(block)
         return blocks, now
 
+    def is_due(self, samples: int) -> bool:
+        """Whether so many samples, counted from the beginning of the stream, hold all that the next window needs."""
+        return self._missing is not None and samples >= self._needed_samples(self.embedded + self._missing)
+
     @property
     def _missing(self) -> int | None:
         """Embedded frames that the next window still lacks; None: all that there will be."""
@@ -89,8 +93,10 @@ class Blocks:
     @property
     def _audio_seconds(self) -> float:
         """Audio that the embedded frames needed, in a stream that goes on."""
-        samples = (needed_features(self.embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES
-        return (samples + self.delay_samples) / SAMPLE_RATE
+        return self._needed_samples(self.embedded) / SAMPLE_RATE
+
+    def _needed_samples(self, embedded: int) -> int:
+        return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples
 
 
 def _block(encoded: Encoded, frames: int, seconds: float) -> Block:

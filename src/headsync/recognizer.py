@@ -95,6 +95,7 @@ class Session:
         self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary, attention)
         self._finished = False
         self._samples = self._heard = 0  # as they were pushed, and at 16 kHz
+        self._waiting: list[npt.NDArray[np.float32]] = []  # at 16 kHz, too few for another block
         self._rate = 0  # none yet
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
@@ -121,7 +122,11 @@ class Session:
 
     def _take(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
         self._heard += len(samples)
-        frames, self._features = self._recognizer.features.step(samples, self._features, final)
+        self._waiting.append(samples)
+        if not final and not self._blocks.is_due(self._heard):  # many small steps would cost more than one
+            return []
+        waiting, self._waiting = np.concatenate(self._waiting), []
+        frames, self._features = self._recognizer.features.step(waiting, self._features, final)
         frames = normalise(frames, self._recognizer.folder.statistics)
         blocks, self._blocks = self._blocks.push(frames, final)
         events: list[Event] = []
