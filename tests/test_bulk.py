@@ -88,7 +88,9 @@ def test_another_file_is_not_added_to(tmp_path: Path) -> None:
         finished(tmp_path / "notes.txt")
 
 
-@pytest.mark.parametrize("arguments", [[], ["a.wav", "--manifest", "m", "--out", "o"], ["--manifest", "m"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["a.wav", "--manifest", "m"], ["a.wav", "--engine", "ray"], ["a.wav", "--out", "o"]]
+)
 def test_a_manifest_takes_the_place_of_files(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["transcribe", *arguments]).exit_code == 2
 

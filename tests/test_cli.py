@@ -332,7 +332,7 @@ def test_interrupt_exits_as_shells_expect(monkeypatch: pytest.MonkeyPatch, wav: 
 
 
 def test_ctrl_c_in_the_middle_of_a_recording(wav: Path) -> None:
-    soundfile.write(wav, np.zeros(60 * 8000, dtype=np.float32), 8000)  # a minute: however slow the computer, not the end
+    soundfile.write(wav, np.zeros(60 * 8000, dtype=np.float32), 8000)  # a minute: it does not end before Ctrl-C
     script = (
         "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
         "loading.load_recognizer = lambda *a, **k: print('loaded', flush=True) or FakeRecognizer('one')\n"

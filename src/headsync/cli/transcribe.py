@@ -33,6 +33,15 @@ class Format(Enum):
     vtt = "vtt"
 
 
+class Engine(Enum):
+    """What runs the network; or Ray, which runs it in many processes."""
+
+    auto = "auto"
+    onnx = "onnx"
+    torch = "torch"
+    ray = "ray"
+
+
 class Cluster(Enum):
     """Where a manifest is transcribed."""
 
@@ -51,7 +60,9 @@ def transcribe(
     lm_weight: options.LmWeight = None,
     hotwords: options.Hotwords = None,
     endpoint: options.EndpointRules = None,
-    engine: options.EngineChoice = options.EngineName.auto,
+    engine: Annotated[
+        Engine, typer.Option(help="What runs the network: onnx, torch or auto; or ray, as --cluster ray.")
+    ] = Engine.auto,
     nbest: Annotated[int | None, typer.Option(min=1, help="Readings of each utterance, with --format json.")] = None,
     manifest: Annotated[Path | None, typer.Option(help="Transcribe all of a manifest, in place of files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where a manifest's transcripts go, a line of JSON each.")] = None,
@@ -62,15 +73,18 @@ def transcribe(
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs already.")] = None,
 ) -> None:
     """Stream recordings and print what was said."""
-    _check(files, manifest, out)
+    if engine is Engine.ray:
+        engine, cluster = Engine.auto, Cluster.ray
+    _check(files, manifest, out, cluster)
     files = files or []
     if len(files) > 1 and format in (Format.srt, Format.vtt):
         raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
     settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, "nbest": nbest}
     settings |= options.endpoint_settings(endpoint)
-    if manifest and out:
+    if manifest:
         from headsync.bulk import Job, here, on_ray
 
+        out = out or manifest.with_name(f"{manifest.stem}-transcripts.jsonl")
         chosen = (("engine", engine.value), *settings.items())
         job = Job(model, lm, tuple(options.read_hotwords(hotwords)), chosen)
         _transcribe_all(job, manifest, out, here if cluster is Cluster.here else on_ray(workers, address))
@@ -95,11 +109,11 @@ def transcribe(
         raise typer.Exit(1)
 
 
-def _check(files: list[Path] | None, manifest: Path | None, out: Path | None) -> None:
+def _check(files: list[Path] | None, manifest: Path | None, out: Path | None, cluster: Cluster) -> None:
     if bool(files) == bool(manifest):
         raise typer.BadParameter("name recordings, or a manifest with --manifest, and not both.")
-    if bool(manifest) != bool(out):
-        raise typer.BadParameter("--manifest and --out belong together.")
+    if not manifest and (out or cluster is not Cluster.here):
+        raise typer.BadParameter("--out and a cluster are for a manifest; name one with --manifest.")
 
 
 def _transcribe_all(job: Job, manifest: Path, out: Path, run: Run) -> None:
