@@ -334,7 +334,8 @@ def test_interrupt_exits_as_shells_expect(monkeypatch: pytest.MonkeyPatch, wav: 
 def test_ctrl_c_in_the_middle_of_a_recording(wav: Path) -> None:
     soundfile.write(wav, np.zeros(60 * 8000, dtype=np.float32), 8000)  # a minute: it does not end before Ctrl-C
     script = (
-        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
+        "import signal, sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which shells take from what they run behind
         "loading.load_recognizer = lambda *a, **k: print('loaded', flush=True) or FakeRecognizer('one')\n"
         f"sys.argv = ['headsync', 'transcribe', '--realtime', {str(wav)!r}]\nmain()"
     )
