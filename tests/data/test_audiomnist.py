@@ -16,10 +16,11 @@ import soundfile
 
 from headsync.audio import SAMPLE_RATE
 from headsync.data import audiomnist
-from headsync.data.audiomnist import CLEAN_SHARE, Counts, prepare, split_speakers
+from headsync.data.audiomnist import BABBLE_SHARE, CLEAN_SHARE, Counts, prepare, split_speakers
 from headsync.data.kaldi import read_kaldi
 from headsync.data.manifest import Utterance, read_manifest
-from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Plan, Studio, _starts
+from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Studio, _starts
+from headsync.data.takes import Plan
 from headsync.errors import DataError
 
 SMALL = Counts(train=14, dev=3, test=4)
@@ -109,7 +110,7 @@ def read_all(folder: Path) -> dict[str, list[Utterance]]:
 
 def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
     for part, utterances in read_all(made).items():
-        shares = {"train-clean": CLEAN_SHARE, "train-speech": 2, "train-among": 8}
+        shares = {"train-clean": CLEAN_SHARE, "train-speech": 2, "train-among": 8, "train-babble": BABBLE_SHARE}
         wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1)
         assert len(utterances) == wanted, part
         for one in utterances:
@@ -124,7 +125,7 @@ def test_texts_are_digit_words_and_tests_always_have_some(made: Path) -> None:
         for one in utterances if part != "train-speech" else ():
             assert set(one.text.split()) <= set(DIGITS)
             assert len(one.text.split()) <= 10
-            assert one.text or part == "train"
+            assert one.text or part in ("train", "train-babble")
 
 
 def test_spelt_recordings_tell_every_word_that_is_said(made: Path) -> None:
@@ -150,6 +151,26 @@ def test_phone_and_silence_say_the_same_as_test(made: Path) -> None:
         assert silence.seconds == pytest.approx(plain.seconds + 60.0, abs=1e-3)
         samples, _ = soundfile.read(silence.audio)
         assert -66 < 10 * np.log10(np.mean(np.square(samples[: 29 * SAMPLE_RATE]))) < -49
+
+
+def test_babble_stands_before_beneath_and_after_the_same_strings(made: Path) -> None:
+    parts = read_all(made)
+    for part in ("dev", "test"):
+        for plain, among in zip(parts[part], parts[f"{part}-babble"], strict=True):
+            assert among.text == plain.text
+            assert among.seconds == pytest.approx(plain.seconds + 60.0, abs=1e-3)
+            samples, _ = soundfile.read(among.audio)
+            string = 10 * np.log10(np.mean(np.square(soundfile.read(plain.audio)[0])))
+            for babble in (samples[: 29 * SAMPLE_RATE], samples[-29 * SAMPLE_RATE :]):
+                assert -32 < 10 * np.log10(np.mean(np.square(babble))) - string < 0
+
+
+def test_half_of_the_babble_in_training_has_a_string_in_it(studio: Studio) -> None:
+    made = [studio.record("train-babble", index) for index in range(40)]
+    assert 8 <= sum(bool(one.text) for one in made) <= 28
+    for one in made:
+        assert bool(one.text) == bool(one.speaker)
+        assert 2.0 <= len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS
 
 
 def test_the_digits_are_heard_in_the_order_of_the_text(made: Path) -> None:

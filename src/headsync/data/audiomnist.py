@@ -24,13 +24,15 @@ import soundfile
 from headsync.data.kaldi import Spoken, read_kaldi
 from headsync.data.manifest import Counts as Counts
 from headsync.data.manifest import Utterance, write_manifest
-from headsync.data.studio import DIGITS, OTHER_SPEECH, PARTS, Plan, Studio, Takes
+from headsync.data.studio import DIGITS, OTHER_SPEECH, PARTS, Studio
+from headsync.data.takes import Plan, Takes
 from headsync.errors import DataError
 
 RECIPE = 2  # raise it when the same seed would give other recordings
 STRINGS = Counts(train=16_000, dev=400, test=600)
 CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin training with
-SILENCE_STRINGS = 40
+BABBLE_SHARE = 16  # as many train strings for one recording of babble
+SILENCE_STRINGS = 40  # in silence, and as many in babble
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
@@ -64,7 +66,7 @@ def prepare(
         if progress:
             progress(done, len(jobs))
     made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
-    made["train-all"] = made["train"] + made["train-among"]
+    made["train-all"] = made["train"] + made["train-among"] + made["train-babble"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
@@ -85,7 +87,10 @@ def _sizes(strings: Counts) -> dict[str, int]:
 
 def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
     sizes = {"train-speech": strings.train // 2 if plan.told else 0}
-    return sizes | {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
+    sizes |= {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
+    sizes |= {"train-babble": strings.train // BABBLE_SHARE if plan.others["train"] else 0}
+    sizes |= {"dev-babble": min(SILENCE_STRINGS, strings.dev) if plan.others["dev"] else 0}
+    return sizes | {"test-babble": min(SILENCE_STRINGS, strings.test) if plan.others["test"] else 0}
 
 
 def _stamp(plan: Plan) -> None:

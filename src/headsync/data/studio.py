@@ -12,34 +12,43 @@ together wrongly.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
 
-from headsync.audio import SAMPLE_RATE, FloatArray, mix_down, read_audio, resample
+from headsync.audio import SAMPLE_RATE, FloatArray
 from headsync.data import augment
 from headsync.data.kaldi import Spoken
 from headsync.data.manifest import Utterance
+from headsync.data.takes import (
+    MARGIN_SAMPLES,
+    Made,
+    Plan,
+    as_float,
+    read_sound,
+    read_take,
+    read_trimmed,
+    store,
+    stored,
+)
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Parts by number: the number is part of every recording's seed, so the order must stay.
 PARTS = (
     *("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean"),
     *("train-speech", "train-among"),  # sentences told word by word; sentences of whose words the digits are told
+    *("train-babble", "dev-babble", "test-babble"),  # a string, or none, in a room full of voices
 )
 
 LONGEST_SECONDS = 16.0
 OTHER_SPEECH = "speech-"  # before the names of those who say no digits
-MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
 ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the room alone
 SILENCE_SECONDS = 30.0  # around the strings of test-silence
+BABBLE_SECONDS = 30.0  # around those of dev-babble and test-babble
+BABBLE_DB = (-30.0, -10.0)  # of that babble, against the string
 ALONE_CHANCE = 0.6  # of a sentence without a string beside it
 NOTHING_CHANCE, OTHER_SPEECH_CHANCE, NONSENSE_CHANCE = 0.05, 0.15, 0.08  # of train recordings without any digit
 OTHER_SOUND_CHANCE = 0.5  # of a recording that is given the sound of the other corpus
@@ -49,42 +58,6 @@ CLEAN_PEAK_DB = -6.0
 
 Generator = np.random.Generator
 Spectrum = npt.NDArray[np.float64]
-Takes = dict[str, tuple[tuple[Path, ...], ...]]  # speaker -> digit -> recordings
-
-
-class Made(NamedTuple):
-    """A recording as it comes out of the studio."""
-
-    samples: FloatArray
-    text: str
-    speaker: str
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that decides what the recordings will be; small enough to hand to every worker."""
-
-    out: Path
-    seed: int
-    takes: Takes
-    speakers: dict[str, tuple[str, ...]]  # train, dev, test
-    others: dict[str, tuple[Spoken, ...]]  # train, dev, test: speech without digits
-    told: tuple[Spoken, ...] = ()  # train: speech whose every word may be told
-    among: tuple[Spoken, ...] = ()  # train: sentences with digits in them, which are their text
-
-    def voices(self, part: str) -> tuple[str, ...]:
-        return self.speakers[part.split("-")[0]]
-
-    def speech(self, part: str) -> tuple[Spoken, ...]:
-        return self.others[part.split("-")[0]]
-
-
-class Take(NamedTuple):
-    """One recorded digit with a margin, and where the speech in it begins and ends."""
-
-    samples: npt.NDArray[np.int16]
-    first: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -133,18 +106,18 @@ class Studio:
         self.take = lru_cache(maxsize=None)(read_take)
         self.other = lru_cache(maxsize=1500)(read_trimmed)  # about 200 MB of four-second utterances
         self.room = lru_cache(maxsize=None)(self._room)
-        self.sound = lru_cache(maxsize=None)(lambda path: augment.speech_spectrum(_as_float(self.other(path))))
+        self.sound = lru_cache(maxsize=None)(lambda path: augment.speech_spectrum(as_float(self.other(path))))
         self.voice = lru_cache(maxsize=None)(self._voice)
 
     def make(self, part: str, index: int) -> Utterance:
         """The recording of that number, from an earlier run where it is whole."""
         name = f"{part}-{index:06d}"
         path = self.plan.out / part / f"{index // 1000:03d}" / f"{name}.flac"
-        made = _stored(path, name)
+        made = stored(path, name)
         if made is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _store(path, self.record(part, index))
-            made = _stored(path, name)
+            store(path, self.record(part, index))
+            made = stored(path, name)
             assert made is not None
         return made
 
@@ -157,6 +130,10 @@ class Studio:
             return self._told_speech(part, generator)
         if part == "train-among":
             return self._among_words(part, generator)
+        if part == "train-babble":
+            return self._babble(part, generator)
+        if part.endswith("-babble"):
+            return self._around_babble(part, index, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
         clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
         if part == "test-phone":
@@ -215,7 +192,7 @@ class Studio:
         take = self.take(recordings[generator.integers(len(recordings))])
         before, after = generator.integers(MARGIN_SAMPLES + 1, size=2)
         first, end = max(0, take.first - int(before)), min(len(take.samples), take.end + int(after))
-        samples = _as_float(take.samples[first:end])
+        samples = as_float(take.samples[first:end])
         if stretch is None:
             return samples
         return augment.tempo(samples, 1.0 / float(np.clip(stretch * generator.uniform(0.94, 1.06), 0.75, 1.2)))
@@ -284,7 +261,7 @@ class Studio:
 
     def _varied_speech(self, one: Spoken, part: str, generator: Generator) -> FloatArray:
         """Other speech, varied as the strings are, and often with the sound of a digits' speaker."""
-        samples = _as_float(self.other(one.audio))
+        samples = as_float(self.other(one.audio))
         if generator.random() < OTHER_SOUND_CHANCE:
             samples = augment.match_spectrum(samples, self.voice(_one_of(self.plan.voices(part), generator)))
         if generator.random() < ROUGH.tempo_chance:
@@ -293,7 +270,29 @@ class Studio:
 
     def _babblers(self, part: str, generator: Generator) -> list[FloatArray]:
         pool = self.plan.speech(part)
-        return [_as_float(self.other(_pick(pool, generator).audio)) for _ in range(generator.integers(3, 7))]
+        return [as_float(self.other(_pick(pool, generator).audio)) for _ in range(generator.integers(3, 7))]
+
+    def _babble(self, part: str, generator: Generator) -> Made:
+        """Several voices at once, for as long as a recording may be; in half of them a string can be made out."""
+        made = self._string(part, generator, replace(ROUGH, other_speech_chance=0.0))
+        before, after = (round(SAMPLE_RATE * generator.uniform(1.0, 8.0)) for _ in range(2))
+        alone = generator.random() < 0.5 or before + len(made.samples) + after > LONGEST_SECONDS * SAMPLE_RATE
+        length = before + after + (0 if alone else len(made.samples))
+        babble = augment.noise_of("babble", length, generator, self._babblers(part, generator))
+        if alone:
+            made = Made(augment.set_level(babble, generator.uniform(-50.0, -5.0)), "", "")
+        else:
+            string = np.pad(made.samples, (before, after))
+            made = made._replace(samples=augment.add_noise(string, babble, float(generator.uniform(3.0, 30.0))))
+        return made._replace(samples=augment.roughen(made.samples, generator, None))
+
+    def _around_babble(self, part: str, index: int, generator: Generator) -> Made:
+        """The clean string of that number, with voices before, beneath and after it."""
+        clean_part = part.removesuffix("-babble")
+        clean = self._clean(clean_part, np.random.default_rng([self.plan.seed, PARTS.index(clean_part), index]))
+        string = np.pad(clean.samples, round(BABBLE_SECONDS * SAMPLE_RATE))
+        babble = augment.noise_of("babble", len(string), generator, self._babblers(part, generator))
+        return clean._replace(samples=augment.add_noise(string, babble, -float(generator.uniform(*BABBLE_DB))))
 
     def _nothing(self, part: str, generator: Generator) -> FloatArray:
         """Noise or silence, down to the digital silence of a muted microphone."""
@@ -311,7 +310,7 @@ class Studio:
 
     def _voice(self, speaker: str) -> Spectrum:
         """The long-term spectrum of a digits' speaker."""
-        first = [_read(recordings[0]) for recordings in self.plan.takes[speaker]]
+        first = [read_sound(recordings[0]) for recordings in self.plan.takes[speaker]]
         return augment.speech_spectrum(np.concatenate(first))
 
     def _room(self, speaker: str) -> Spectrum:
@@ -319,31 +318,10 @@ class Studio:
         stretches = []
         for recordings in self.plan.takes[speaker]:
             for path in recordings[:2]:
-                samples = _read(path)
+                samples = read_sound(path)
                 first, end = augment.trim(samples)
                 stretches += [samples[: max(0, first - ROOM_GUARD_SAMPLES)], samples[end + ROOM_GUARD_SAMPLES :]]
         return augment.noise_spectrum(stretches)
-
-
-def read_take(path: Path) -> Take:
-    """A recorded digit at 16 kHz, without most of the silence around it."""
-    samples = _read(path)
-    first, end = augment.trim(samples)
-    begin = max(0, first - MARGIN_SAMPLES)
-    kept = samples[begin : end + MARGIN_SAMPLES]
-    return Take(_as_int16(kept), first - begin, end - begin)
-
-
-def read_trimmed(path: Path) -> npt.NDArray[np.int16]:
-    """An utterance of other speech at 16 kHz, without the silence around it."""
-    samples = _read(path)
-    first, end = augment.trim(samples)
-    return _as_int16(samples[first:end])
-
-
-def _read(path: Path) -> FloatArray:
-    samples, rate = read_audio(path)
-    return resample(mix_down(samples), rate)
 
 
 def _gap(generator: Generator) -> int:
@@ -400,32 +378,3 @@ def _pick(pool: Sequence[Spoken], generator: Generator) -> Spoken:
 
 def _amplitude(samples: FloatArray) -> float:
     return max(math.sqrt(augment.speech_power(samples)), 1e-6)
-
-
-def _as_float(samples: npt.NDArray[np.int16]) -> FloatArray:
-    return samples.astype(np.float32) / np.float32(32768.0)
-
-
-def _as_int16(samples: FloatArray) -> npt.NDArray[np.int16]:
-    return np.clip(np.round(samples * 32768.0), -32768, 32767).astype(np.int16)
-
-
-def _store(path: Path, made: Made) -> None:
-    """Write in one move; text and speaker go into the file itself, so that a run can be taken up again."""
-    unfinished = path.with_suffix(".unfinished")
-    with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16", format="FLAC") as file:
-        if made.text:
-            file.title = made.text
-        if made.speaker:
-            file.artist = made.speaker
-        file.write(_as_int16(made.samples))
-    os.replace(unfinished, path)
-
-
-def _stored(path: Path, name: str) -> Utterance | None:
-    """What an earlier run left there; None where that is nothing, or damaged."""
-    try:
-        with soundfile.SoundFile(path) as file:
-            return Utterance(name, path, file.title, file.frames / SAMPLE_RATE, file.artist)
-    except soundfile.LibsndfileError:
-        return None
