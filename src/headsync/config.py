@@ -175,7 +175,7 @@ class TrainingConfig:
 
     folder: str = "runs/run"
     start_from: str = ""  # a model folder whose weights and feature statistics to start from
-    encoder_from: str = ""  # or one of which to take the encoder, with its CTC and statistics, and not the decoder
+    encoder_from: str = ""  # one of which to take the encoder, with its CTC and statistics, and not the decoder
     seed: int = 1
     threads: int = 1
     epochs: int = 100
@@ -220,8 +220,6 @@ class TrainingConfig:
         _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which trains the encoder alone")
-        if self.start_from and self.encoder_from:
-            raise ConfigError("start_from and encoder_from are two ways to start; set one of them")
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
 
     @property

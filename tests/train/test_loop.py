@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from headsync.audio import read_audio
 from headsync.config import Config, DecoderConfig, TrainingConfig, load_config
@@ -263,6 +263,19 @@ def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
     assert more > 0
     assert torch.equal(large[:, more:-more], small)
     np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
+
+
+def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    expected = load_file(undisturbed / "model" / WEIGHTS)
+    other = tmp_path / "other"
+    shutil.copytree(undisturbed / "model", other)
+    save_file({name: tensor + 1 for name, tensor in expected.items()}, other / WEIGHTS)
+    sources = [f"training.start_from={undisturbed}/model", f"training.encoder_from={other}"]
+    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *sources]), say=lambda _: None)
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
 
 
 def test_energies_grow_sharper_after_the_first_phase() -> None:

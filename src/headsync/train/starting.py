@@ -1,4 +1,4 @@
-"""What a run starts from: nothing, the weights of another model, or those of its encoder alone."""
+"""What a run starts from: nothing, the weights of another model, those of its encoder alone, or both of two models."""
 
 from __future__ import annotations
 
@@ -25,23 +25,29 @@ DISTANCES = ".distance_bias"
 
 
 def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Callable[[str], None]) -> None:
-    """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same."""
-    source = config.start_from or config.encoder_from
-    if not source:
-        return
-    own = model.state_dict()
-    try:
-        weights = load_file(Path(source) / WEIGHTS)
-        if config.encoder_from:  # decoders differ from one mechanism to another
-            weights = own | {name: weights[name] for name in weights if name.startswith(OF_ENCODER)}
-            weights |= {name: _of_span(weights[name], own[name]) for name in own if name.endswith(DISTANCES)}
-        if Vocabulary.load(Path(source) / VOCABULARY).tokens != vocabulary.tokens:
-            say(f"{source} has other tokens: their embedding and the layers that score them start anew")
-            weights |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
-        model.load_state_dict(weights)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        setting, reason = "start_from" if config.start_from else "encoder_from", " ".join(str(error).split())[:200]
-        raise ConfigError(f"training.{setting} = {source!r}: its weights do not fit this recipe ({reason})") from None
+    """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same.
+
+    With two runs to start from, the encoder is that of the one and all else that of the other.
+    """
+    weights = own = model.state_dict()
+    for setting, source in (("start_from", config.start_from), ("encoder_from", config.encoder_from)):
+        if not source:
+            continue
+        try:
+            found = load_file(Path(source) / WEIGHTS)
+            if setting == "encoder_from":  # decoders differ from one mechanism to another
+                found = weights | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
+                found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
+            if Vocabulary.load(Path(source) / VOCABULARY).tokens != vocabulary.tokens:
+                say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
+                found |= {name: weights[name] for name in own if name.startswith(OF_TOKENS)}
+            model.load_state_dict(found)
+            weights = found
+        except (OSError, SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"training.{setting} = {source!r}: its weights do not fit this recipe ({reason})"
+            ) from None
 
 
 def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
@@ -56,7 +62,7 @@ def take_statistics(
     path: Path, config: Config, utterances: Sequence[Utterance], say: Callable[[str], None]
 ) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
-    source, columns = config.training.start_from or config.training.encoder_from, config.features.columns
+    source, columns = config.training.encoder_from or config.training.start_from, config.features.columns
     if not path.exists() and source:
         save_statistics(path, Statistics.load(Path(source) / STATISTICS, columns))
     elif not path.exists():
