@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arpa_files import random_table, write_arpa
 from headsync.compare.pictures import draw_systems
 from headsync.compare.plan import Comparison, read_plan
 from headsync.compare.report import report
@@ -69,6 +70,10 @@ decoding = {{ lookahead_frames = 2 }}
 name = "one head"
 of = "HS-DACS"
 settings = {{ "decoder.heads" = 1 }}
+[[choice]]
+name = "with a language model"
+of = "HS-DACS"
+decoding = {{ lm = "{folder}/words.arpa", lm_weight = 0.5 }}
 """
 
 
@@ -77,6 +82,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("comparison")
     toy.prepare(folder / "toy", strings=toy.Counts(train=10, dev=2, test=3))
     (folder / "recipe.toml").write_text(RECIPE.format(corpus=folder / "toy"))
+    (folder / "runs").mkdir()
+    write_arpa(folder / "runs" / "words.arpa", random_table(tuple(toy.WORDS), orders=2, seed=1))
     (folder / "plan.toml").write_text(PLAN.format(corpus=folder / "toy", folder=folder / "runs"))
     return read_plan(folder / "plan.toml")
 
@@ -96,7 +103,7 @@ def test_every_system_and_choice_is_trained_and_measured_once(plan: Comparison, 
         for name in ("DACS, seed 1", "DACS, seed 2", "HS-DACS, seed 1", "encoder, seed 1", "one head, seed 1")
     )
     measured = [line for line in said if " on test" in line]
-    assert len(measured) == len(set(measured)) + 1 == 6  # two seeds of DACS, HS-DACS, half its threshold, two choices
+    assert len(measured) == len(set(measured)) + 1 == 7  # two seeds of DACS, HS-DACS, half its threshold, three choices
     assert "measuring HS-DACS on test threshold 0.5" in measured
 
 
@@ -125,7 +132,7 @@ def test_the_tables_tell_what_the_results_hold(plan: Comparison, said: list[str]
     assert len(systems.rows[0][3].split(", ")) == 2  # an error rate for each seed of DACS
     assert any(note.startswith("HS-DACS against DACS:") for note in systems.notes)
     assert [row[:2] for row in sweep.rows] == [("HS-DACS", "1"), ("HS-DACS", "0.5")]
-    assert [row[0] for row in choices.rows] == ["HS-DACS as above", "M = 2", "one head"]
+    assert [row[0] for row in choices.rows] == ["HS-DACS as above", "M = 2", "one head", "with a language model"]
     draw_systems(systems, tmp_path / "systems.png")
     assert (tmp_path / "systems.png").stat().st_size > 5_000
 

@@ -74,7 +74,7 @@ class Runs:
 
     def measured(self, name: str, model: Path, test: str, settings: Settings, alone: bool = False) -> Measured:
         """A model on a test, streamed; with the decoder alone beside it, if wanted."""
-        label = "".join(f"-{key}-{value}" for key, value in settings.items())
+        label = "".join(f"-{key}-{value}" for key, value in settings.items()).replace("/", "_")
         path = model.parent / f"{test}{label}.json"
         stamp = {
             "weights": _stamp(model / WEIGHTS),
