@@ -24,6 +24,22 @@ def test_edits(reference: str, hypothesis: str, substitutions: int, deletions: i
     assert counts == ErrorCounts(substitutions, deletions, insertions, len(reference.split()))
 
 
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "substitutions", "deletions", "insertions", "characters"),
+    [
+        ("我们 都是", "我们都试", 1, 0, 0, 4),  # spaces count for nothing, on either side
+        ("call it", "corl in it", 2, 0, 2, 6),
+        ("", "a b", 0, 0, 2, 0),
+        ("abc", "", 0, 3, 0, 3),
+    ],
+)
+def test_edits_of_characters(
+    reference: str, hypothesis: str, substitutions: int, deletions: int, insertions: int, characters: int
+) -> None:
+    counts = count_errors(reference, hypothesis, "characters")
+    assert counts == ErrorCounts(substitutions, deletions, insertions, characters)
+
+
 def test_counts_add_up_and_the_rate_is_pooled_over_words() -> None:
     counts = count_errors("one two three four", "one two three") + count_errors("five", "six seven")
     assert counts == ErrorCounts(substitutions=1, deletions=1, insertions=1, words=5)

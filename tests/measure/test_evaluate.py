@@ -41,7 +41,7 @@ def test_the_report_sums_up_what_was_heard(utterances: list[Utterance]) -> None:
     assert report.error_rate == pytest.approx(3 / 5)
     assert report.interval is not None
     assert report.interval.low <= 3 / 5 <= report.interval.high
-    assert report.invented_words_per_minute == pytest.approx(2 / 12 * 60)
+    assert report.invented_per_minute == pytest.approx(2 / 12 * 60)
     assert report.cost_ratio == COST_RATIO
     assert report.delay_median_seconds == pytest.approx(WAIT_SECONDS)
     assert report.delay_p95_seconds == pytest.approx(WAIT_SECONDS)
@@ -69,7 +69,7 @@ def test_where_nothing_was_said_and_nothing_heard_there_are_no_figures(utterance
     assert report.cost_ratio is None
     assert report.delay_median_seconds is None
     assert report.delay_p95_seconds is None
-    assert report.invented_words_per_minute == 0.0
+    assert report.invented_per_minute == 0.0
     assert json.dumps(report.to_dict(), allow_nan=False)
 
 

@@ -37,6 +37,7 @@ def evaluate(
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
     ] = False,
+    unit: Annotated[options.UnitName, typer.Option(help="What errors are counted in.")] = options.UnitName.words,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
 ) -> None:
     """Measure errors, delay, cost and speed of a model."""
@@ -57,7 +58,8 @@ def evaluate(
         model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
     )
     with progress_bar(manifest.name) as progress:
-        report = measure(recognizer, readable(utterances, recognizer.vocabulary), progress=progress)
+        said = readable(utterances, recognizer.vocabulary)
+        report = measure(recognizer, said, unit=unit.value, progress=progress)
     _print_table(report)
     if reliability:
         Console().print(reliability_table("words by confidence", report.reliability))
@@ -73,11 +75,11 @@ def rows(report: Report) -> list[tuple[str, str]]:
     return [
         ("utterances", f"{report.utterances}, {report.audio_seconds / 60:.1f} minutes"),
         ("error rate", _figure(report.error_rate, "{:.2%}") + between),
-        ("words", str(counts.words)),
+        (report.unit, str(counts.words)),
         ("substitutions", str(counts.substitutions)),
         ("deletions", str(counts.deletions)),
         ("insertions", str(counts.insertions)),
-        ("invented words per minute", f"{report.invented_words_per_minute:.2f}"),
+        (f"invented {report.unit} per minute", f"{report.invented_per_minute:.2f}"),
         ("cost ratio r", _figure(report.cost_ratio, "{:.3f}")),
         ("real-time factor", f"{report.real_time_factor:.3f}"),
         ("delay, median", _figure(report.delay_median_seconds, "{:.2f} s")),

@@ -11,6 +11,13 @@ import typer
 from headsync.errors import ConfigError, DataError
 
 
+class UnitName(Enum):
+    """What errors are counted in."""
+
+    words = "words"
+    characters = "characters"
+
+
 class EngineName(Enum):
     """What runs the network."""
 

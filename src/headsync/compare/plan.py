@@ -3,6 +3,7 @@
     recipe = "digits-recipe.toml"          # beside this file
     folder = "runs/tables/digits"          # where runs and tables go
     tests = { test = "runs/data/digits/test.jsonl" }
+    unit = "words"                         # or "characters": what errors are counted in
 
     [encoder]                              # settings of an encoder that is trained first and shared; may be absent
     "training.ctc_weight" = 1
@@ -23,10 +24,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headsync.config import load_config
 from headsync.errors import ConfigError
+from headsync.measure.errors import Unit
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
 
@@ -56,6 +58,7 @@ class Comparison:
     choices: tuple[System, ...] = ()
     encoder: Settings | None = None
     limit: int = 0  # utterances of each test; 0: all
+    unit: Unit = "words"  # or characters: what errors are counted in
     sweep: tuple[str, ...] = ()  # systems whose threshold is lowered
     shares: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)  # of the full threshold
     figure: tuple[str, ...] = ()  # systems whose heads are drawn
@@ -78,7 +81,7 @@ def read_plan(path: Path) -> Comparison:
         raise ConfigError(f"{path}: there is no such file; the ones that come along are in recipes/tables/") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
-    known = {"recipe", "folder", "tests", "system", "choice", "encoder", "limit", "sweep", "figure", "title"}
+    known = {"recipe", "folder", "tests", "system", "choice", "encoder", "limit", "unit", "sweep", "figure", "title"}
     if unknown := sorted(set(tree) - known):
         raise ConfigError(f"{path}: {unknown[0]} is not part of a comparison; known here: {', '.join(sorted(known))}")
     if missing := sorted({"recipe", "folder", "tests", "system"} - set(tree)):
@@ -93,6 +96,7 @@ def read_plan(path: Path) -> Comparison:
         choices=tuple(_system(entry, path) for entry in tree.get("choice", ())),
         encoder=tree.get("encoder"),
         limit=tree.get("limit", 0),
+        unit=tree.get("unit", "words"),
         sweep=tuple(sweep.get("systems", ())),
         shares=tuple(map(float, sweep.get("shares", Comparison.shares))),
         figure=tuple(tree.get("figure", {}).get("systems", ())),
@@ -117,6 +121,8 @@ def _system(entry: dict[str, Any], path: Path) -> System:
 
 
 def _check(plan: Comparison, path: Path) -> None:
+    if plan.unit not in get_args(Unit):
+        raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
     names = [system.name for system in (*plan.systems, *plan.choices)]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')

@@ -81,6 +81,8 @@ class Runs:
             "manifest": _stamp(self.plan.tests[test]),
             "limit": self.plan.limit,
         }
+        if self.plan.unit != "words":
+            stamp["unit"] = self.plan.unit
         if path.exists():
             told = json.loads(path.read_text(encoding="utf-8"))
             if told.pop("of") == stamp and (told["alone"] is not None or not alone):
@@ -118,7 +120,7 @@ class Runs:
 
     def _report(self, model: Path, test: str, settings: Settings) -> Report:
         recognizer = Recognizer.load(model, **settings)
-        return evaluate(recognizer, readable(self._utterances(test), recognizer.vocabulary))
+        return evaluate(recognizer, readable(self._utterances(test), recognizer.vocabulary), unit=self.plan.unit)
 
     def _utterances(self, test: str) -> list[Utterance]:
         return read_manifest(self.plan.tests[test])[: self.plan.limit or None]

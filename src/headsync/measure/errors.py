@@ -1,21 +1,24 @@
-"""Error rate: the words of the transcript against the words that were said.
+"""Error rate: the words of the transcript against those that were said; or its characters, where that is the custom.
 
 A reference may be empty (noise, silence, speech outside the vocabulary); every word recognised there is an insertion.
+Spaces are no characters: languages differ in whether they have them, and so do transcripts of one language.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jiwer
 import numpy as np
 
+Unit = Literal["words", "characters"]
+
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """Edits that turn the reference into the hypothesis, and the number of reference words; they add up."""
+    """Edits that turn the reference into the hypothesis, and the words or characters of the reference; they add up."""
 
     substitutions: int = 0
     deletions: int = 0
@@ -48,8 +51,10 @@ class Interval(NamedTuple):
     high: float
 
 
-def count_errors(reference: str, hypothesis: str) -> ErrorCounts:
-    """Count the edits of the cheapest alignment between two texts, word by word."""
+def count_errors(reference: str, hypothesis: str, unit: Unit = "words") -> ErrorCounts:
+    """Count the edits of the cheapest alignment between two texts, word by word or character by character."""
+    if unit == "characters":
+        reference, hypothesis = (" ".join("".join(text.split())) for text in (reference, hypothesis))
     if not reference.strip():  # which some versions of jiwer refuse
         return ErrorCounts(insertions=len(hypothesis.split()))
     aligned = jiwer.process_words(reference, hypothesis)

@@ -16,6 +16,7 @@ from headsync.measure.confidence import Bin, Judged, calibration_error, reliabil
 from headsync.measure.errors import (
     ErrorCounts,
     Interval,
+    Unit,
     bootstrap_interval,
     count_errors,
     invented_per_minute,
@@ -57,10 +58,11 @@ class Report:
 
     utterances: int
     audio_seconds: float
+    unit: Unit  # of the errors
     counts: ErrorCounts
     error_rate: float | None
     interval: Interval | None
-    invented_words_per_minute: float
+    invented_per_minute: float
     cost_ratio: float | None
     real_time_factor: float
     delay_median_seconds: float | None
@@ -79,14 +81,16 @@ class Report:
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
 
 
-def evaluate(recognizer: Listener, utterances: Sequence[Utterance], *, progress: Progress | None = None) -> Report:
+def evaluate(
+    recognizer: Listener, utterances: Sequence[Utterance], *, unit: Unit = "words", progress: Progress | None = None
+) -> Report:
     """Stream every utterance through the recogniser and sum up."""
     outcomes: list[Outcome] = []
     for utterance in utterances:
-        outcomes.append(_hear(recognizer, utterance))
+        outcomes.append(_hear(recognizer, utterance, unit))
         if progress:
             progress(len(outcomes), len(utterances))
-    return summarise(outcomes)
+    return summarise(outcomes, unit)
 
 
 def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Utterance]:
@@ -94,7 +98,7 @@ def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Ut
     return [replace(utterance, text=vocabulary.readable(utterance.text)) for utterance in utterances]
 
 
-def summarise(outcomes: Sequence[Outcome]) -> Report:
+def summarise(outcomes: Sequence[Outcome], unit: Unit = "words") -> Report:
     """Sum up: edits and seconds are pooled, r is averaged over utterances as in Table 4."""
     counts = sum((outcome.counts for outcome in outcomes), ErrorCounts())
     audio_seconds = sum(outcome.audio_seconds for outcome in outcomes)
@@ -104,10 +108,11 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
     return Report(
         utterances=len(outcomes),
         audio_seconds=audio_seconds,
+        unit=unit,
         counts=counts,
         error_rate=counts.rate,
         interval=bootstrap_interval([outcome.counts for outcome in outcomes]),
-        invented_words_per_minute=invented_per_minute(counts, audio_seconds),
+        invented_per_minute=invented_per_minute(counts, audio_seconds),
         cost_ratio=sum(ratios) / len(ratios) if ratios else None,
         real_time_factor=computing_seconds / audio_seconds if audio_seconds else 0.0,
         delay_median_seconds=delays.median_seconds if delays else None,
@@ -117,7 +122,7 @@ def summarise(outcomes: Sequence[Outcome]) -> Report:
     )
 
 
-def _hear(recognizer: Listener, utterance: Utterance) -> Outcome:
+def _hear(recognizer: Listener, utterance: Utterance, unit: Unit) -> Outcome:
     session = TimedSession(recognizer)
     for samples, sample_rate in stream_audio(utterance.audio, PIECE_SECONDS):
         session.push(samples, sample_rate)
@@ -128,7 +133,7 @@ def _hear(recognizer: Listener, utterance: Utterance) -> Outcome:
         id=utterance.id,
         reference=utterance.text,
         hypothesis=session.text,
-        counts=count_errors(utterance.text, session.text),
+        counts=count_errors(utterance.text, session.text, unit),
         audio_seconds=session.audio_seconds,
         computing_seconds=session.computing_seconds,
         delays_seconds=tuple(session.delays),
