@@ -177,14 +177,32 @@ MUTATIONS = [
     Mutation(
         "heads wait one frame too long",
         "bernoulli",
-        "latest_B1 = (b_B + self.wait_frames).unsqueeze(1)",
-        "latest_B1 = (b_B + self.wait_frames + 1).unsqueeze(1)",
+        "latest_BM = since_BM + self.wait_frames",
+        "latest_BM = since_BM + self.wait_frames + 1",
     ),
     Mutation(
         "a head is due before the frame is there",
         "bernoulli",
-        "due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM",
-        "due_BM = (latest_B1 <= sight_B.unsqueeze(1)) & ~lost_BM",
+        "due_BM = (latest_BM < sight_B.unsqueeze(1)) & ~lost_BM",
+        "due_BM = (latest_BM <= sight_B.unsqueeze(1)) & ~lost_BM",
+    ),
+    Mutation(
+        "a head that does not move holds all the others",
+        "bernoulli",
+        'since_BM = torch.maximum(b_B1, boundary_BM) if self.wait_from == "own" else b_B1',
+        "since_BM = b_B1",
+    ),
+    Mutation(
+        "heads have to stop for the end of a sentence, too",
+        "bernoulli",
+        "tokens_B = (steps_B - 1).clamp(min=0)  # the last step is that of <eos>, for which no frame is left",
+        "tokens_B = steps_B",
+    ),
+    Mutation(
+        "heads count before they know where tokens are",
+        "bernoulli",
+        "counts = math.isfinite(self.threshold)  # not in the first phase of training",
+        "counts = True",
     ),
     Mutation(
         "the others do not speak up for dropped heads",

@@ -80,6 +80,7 @@ class DecoderConfig:
     chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
     head_drop: float = 0.5  # probability that a head is dropped in training: MMA-MoChA
     wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
+    wait_from: Literal["first", "own"] = "own"  # the first head's stop, or a head's own last one, if later: MMA-MoChA
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads

@@ -24,7 +24,9 @@ sizes = st.fixed_dictionaries({"steps": st.integers(1, 5), "frames": st.integers
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
-def build(kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, **options: float) -> Bernoulli:
+def build(
+    kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, **options: float | str
+) -> Bernoulli:
     config = DecoderConfig(energy_bias=bias, **options)  # type: ignore[arg-type]
     return scrambled(kind(config, heads, width))
 
@@ -102,13 +104,14 @@ def test_mocha_streams_as_the_loop(size: dict[str, int], w: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(sizes, st.integers(1, 4), st.integers(0, 5))
-def test_mma_heads_wait_for_one_another_as_in_the_loop(size: dict[str, int], heads: int, eps: int) -> None:
+@given(sizes, st.integers(1, 4), st.integers(0, 5), st.booleans())
+def test_mma_heads_wait_for_one_another_as_in_the_loop(size: dict[str, int], heads: int, eps: int, own: bool) -> None:
     case = random_case(rows=1, heads=heads, scale=2.0, **size)
-    mechanism = build(MMA, heads=heads, bias=-1.0, chunk_frames=1, wait_frames=eps)
+    wait_from = "own" if own else "first"
+    mechanism = build(MMA, heads=heads, bias=-1.0, chunk_frames=1, wait_frames=eps, wait_from=wait_from)
     weights = drain_steps(mechanism, case).weights_BHLT[0]
     p = np.stack([stopping(mechanism, case, h) for h in range(heads)])
-    for i, step in enumerate(loops.synchronised_boundaries(p, case.limit_BL[0].tolist(), eps)):
+    for i, step in enumerate(loops.synchronised_boundaries(p, case.limit_BL[0].tolist(), eps, own)):
         for h, boundary in enumerate(step):
             assert weights[h, i].tolist() == [float(j == boundary) for j in range(1, size["frames"] + 1)]
 
@@ -169,6 +172,19 @@ def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
     assert out.weights_BHT[0].argmax(-1).tolist() == [1, 3]
 
 
+@pytest.mark.parametrize(("wait_from", "ends"), [("first", [2, 2, 2, 2]), ("own", [2, 4, 6, 0])])
+def test_a_head_that_does_not_move_holds_the_others_only_where_published(wait_from: str, ends: list[int]) -> None:
+    """The first head sits on frame 0, the second never stops of itself; with eps = 2 it may go on, or not."""
+    sits, never = [0.9] + [0.1] * 6, [0.1] * 7
+    case = given_p([[sits] * 4, [never] * 4])
+    case = case._replace(limit_BL=torch.full((1, 4), 7))
+    mechanism = build(MMA, heads=2, width=7, wait_frames=2, chunk_frames=1, wait_from=wait_from)
+    drained = drain_steps(mechanism, case)
+    assert drained.end_BHL[0, 0].tolist() == [1, 1, 1, 1]
+    assert [int(e) for e in drained.weights_BHLT[0, 1].argmax(-1)] == ends
+    assert drained.weights_BHLT[0, 1].sum(-1).tolist() == [1, 1, 1, float(wait_from == "first")]  # lost at the end
+
+
 def test_a_step_of_mma_is_decided_at_once_when_all_heads_have_stopped() -> None:
     case, mechanism = given_p([[[0.1, 0.9]], [[0.9, 0.1]]]), build(MMA, heads=2, width=2)
     window = Window(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([False]))
@@ -218,17 +234,24 @@ def test_chunk_heads_must_divide_the_heads() -> None:
         MMA(DecoderConfig(chunk_heads=3), 4, 4)
 
 
-def test_the_surplus_of_mma_is_the_boundaries_less_the_steps_that_exist() -> None:
+def test_the_surplus_of_mma_is_the_boundaries_less_the_tokens_that_exist() -> None:
     case = random_case(rows=2, heads=2, steps=4, frames=9, seed=2)
-    case = case._replace(limit_BL=torch.tensor([[9, 9, 9, 9], [9, 9, 0, 0]]))  # the second row has two steps
+    case = case._replace(limit_BL=torch.tensor([[9, 9, 9, 9], [9, 9, 0, 0]]))  # three tokens and one, with <eos>
     mechanism = build(MMA, heads=2)
     surplus = mechanism.align(*case).surplus_BM
     assert surplus is not None
     for h in range(2):
         alpha = loops.expected_boundaries(stopping(mechanism, case, h), [9, 9, 9, 9])
-        assert surplus[0, h].item() == pytest.approx(alpha.sum() - 4, abs=1e-9)
-    assert (surplus <= 0).all()
-    assert (surplus[1] >= -2).all()
+        assert surplus[0, h].item() == pytest.approx(alpha.sum() - 3, abs=1e-9)
+    assert (surplus[1].abs() <= 1).all()  # of the two steps of the second row
+
+
+def test_mma_does_not_count_in_the_first_phase_of_training() -> None:
+    case, mechanism = random_case(rows=1, heads=2, steps=3, frames=9), build(MMA, heads=2)
+    counted = mechanism.align(*case)
+    mechanism.threshold = math.inf
+    assert mechanism.align(*case).surplus_BM is None
+    assert torch.equal(mechanism.align(*case).weights_BHLT, counted.weights_BHLT)
 
 
 def test_head_drop_silences_heads_in_training_and_scales_the_others() -> None:

@@ -72,7 +72,7 @@ class Mechanism(nn.Module, ABC):
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()
-        self.threshold = config.threshold  # of no effect where nothing is accumulated
+        self.threshold = config.threshold  # where nothing is accumulated, it says only whether it is infinite
         self.sharpness = config.sharpness  # of effect where steps stop by chance in training, by a threshold in streams
 
     @staticmethod

@@ -13,6 +13,8 @@ Shapes: B rows, H heads, M monotonic heads, L output steps, T encoder frames, D 
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -79,7 +81,7 @@ class HMA(Bernoulli):
         energy_BMT = self._energies(q_BHLD, k_BHTD).squeeze(2)
         scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
         first_BM, fired_BM = first_true((energy_BMT >= 0) & scanned)  # p >= 1/2
-        first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, lost_BM, sight_B)
+        first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, state, sight_B)
         weights_BHT = self._around(first_BM, fired_BM, q_BHLD, k_BHTD)
         consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
         after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
@@ -96,9 +98,10 @@ class HMA(Bernoulli):
         return alpha_BMLT
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+        self, first_BM: Tensor, fired_BM: Tensor, state: State, sight_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Boundaries, which of them there are, and in which rows no later frame can change them."""
+        _, lost_BM = state
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
     def _per_head(self, x_BM: Tensor) -> Tensor:
@@ -134,8 +137,10 @@ class MMA(MoChA):
 
     A monotonic head has the energies of its chunk heads, their queries and keys put side by side. In training heads
     are dropped (HeadDrop), so that each learns to find boundaries, and the number of boundaries is drawn to that of
-    tokens (the quantity loss). In a stream, once the first head of a layer has stopped at frame b, the others stop by
-    frame b + eps, of themselves or not; where there is no such frame yet, or none stops, nothing is forced.
+    tokens (the quantity loss), once it is known where tokens are: before that, heads would count best by all stopping
+    at the first frame, and stay there. In a stream, once the first head of a layer has stopped at frame b, the others
+    stop by frame b + eps, of themselves or not; where there is no such frame yet, or none stops, nothing is forced.
+    A head that stands further on than b has its eps frames from there, or one that does not move would hold all.
     """
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
@@ -144,17 +149,19 @@ class MMA(MoChA):
             raise ConfigError(f"decoder.chunk_heads = {config.chunk_heads} must divide network.heads = {heads}")
         self.chunk_heads = config.chunk_heads
         self.monotonic_heads = heads // config.chunk_heads
-        self.head_drop, self.wait_frames = config.head_drop, config.wait_frames
+        self.head_drop, self.wait_frames, self.wait_from = config.head_drop, config.wait_frames, config.wait_from
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:
         return layer >= config.layers_without_attention
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        aligned = super().align(q_BHLD, k_BHTD, limit_BL)
+        weights_BHLT, end_BHL, _ = super().align(q_BHLD, k_BHTD, limit_BL)
         steps_B = (limit_BL > 0).expand(-1, q_BHLD.shape[2]).sum(1)
-        surplus_BM = aligned.weights_BHLT.sum((2, 3)) - steps_B.unsqueeze(1)  # a chunk has the mass of its boundary
-        return aligned._replace(weights_BHLT=self._drop_heads(aligned.weights_BHLT), surplus_BM=surplus_BM)
+        tokens_B = (steps_B - 1).clamp(min=0)  # the last step is that of <eos>, for which no frame is left
+        surplus_BM = weights_BHLT.sum((2, 3)) - tokens_B.unsqueeze(1)  # a chunk has the mass of its boundary
+        counts = math.isfinite(self.threshold)  # not in the first phase of training
+        return Aligned(self._drop_heads(weights_BHLT), end_BHL, surplus_BM if counts else None)
 
     def _drop_heads(self, weights_BHLT: Tensor) -> Tensor:
         """HeadDrop: monotonic heads fall silent at random, and the others speak up for them."""
@@ -166,13 +173,16 @@ class MMA(MoChA):
         return weights_BHLT * self._per_head(scale_BM)[:, :, None, None]
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+        self, first_BM: Tensor, fired_BM: Tensor, state: State, sight_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        b_B = first_BM.masked_fill(~fired_BM, torch.iinfo(torch.long).max - self.wait_frames).amin(1)
-        latest_B1 = (b_B + self.wait_frames).unsqueeze(1)
-        due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM
-        forced_BM = due_BM & (~fired_BM | (first_BM > latest_B1))
-        first_BM = torch.where(forced_BM, latest_B1, first_BM)
+        boundary_BM, lost_BM = state
+        never = torch.iinfo(torch.long).max - self.wait_frames
+        b_B1 = first_BM.masked_fill(~fired_BM, never).amin(1, keepdim=True)
+        since_BM = torch.maximum(b_B1, boundary_BM) if self.wait_from == "own" else b_B1
+        latest_BM = since_BM + self.wait_frames
+        due_BM = (latest_BM < sight_B.unsqueeze(1)) & ~lost_BM
+        forced_BM = due_BM & (~fired_BM | (first_BM > latest_BM))
+        first_BM = torch.where(forced_BM, latest_BM, first_BM)
         fired_BM = fired_BM | forced_BM
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
