@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window, side_by_side
+from headsync.nn.dropout import dropout
 
 
 def split_heads(x_BTE: Tensor, heads: int) -> Tensor:
@@ -38,7 +39,7 @@ class CrossAttention(nn.Module):
     def whole(self, x_BLE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
         """All output steps at once, for training. Dropout goes after the truncation, never into the accumulator."""
         aligned = self.mechanism.align(split_heads(self.query(x_BLE), self.heads), k_BHTD, limit_BL)
-        weights = F.dropout(aligned.weights_BHLT, self.dropout, self.training)
+        weights = dropout(aligned.weights_BHLT, self.dropout, self.training)
         context = (weights @ v_BHTD).transpose(1, 2).flatten(2)  # eq. (7)
         return self.out(context), aligned
 

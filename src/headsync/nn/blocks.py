@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headsync.attention.cross import split_heads
 from headsync.config import NetworkConfig
+from headsync.nn.dropout import relu_dropout
 
 __all__ = ["FeedForward", "positions", "split_heads"]
 
@@ -21,10 +22,10 @@ class FeedForward(nn.Module):
         self.norm = nn.LayerNorm(network.width)
         self.first = nn.Linear(network.width, network.feedforward)
         self.second = nn.Linear(network.feedforward, network.width)
-        self.dropout = nn.Dropout(network.dropout)
+        self.dropout = network.dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.dropout(torch.relu(self.first(self.norm(x)))))
+        return self.second(relu_dropout(self.first(self.norm(x)), self.dropout, self.training))
 
 
 def positions(places: Tensor, width: int) -> Tensor:

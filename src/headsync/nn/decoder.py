@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
@@ -19,6 +18,7 @@ from headsync.attention.base import Aligned, Attended, State, Window
 from headsync.attention.cross import CrossAttention
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.nn.blocks import FeedForward, positions, split_heads
+from headsync.nn.dropout import Dropout, dropout
 
 
 class Memory(NamedTuple):
@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
         q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BLE).chunk(3, -1))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         future = torch.ones(x_BLE.shape[1], x_BLE.shape[1], dtype=torch.bool, device=x_BLE.device).triu(1)
-        weights = F.dropout(scores.masked_fill(future, -torch.inf).softmax(-1), self.dropout, self.training)
+        weights = dropout(scores.masked_fill(future, -torch.inf).softmax(-1), self.dropout, self.training)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
     def step(self, x_BE: Tensor, past_k: Tensor, past_v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,7 +86,7 @@ class DecoderLayer(nn.Module):
             self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
         self.attends = attends
         self.feedforward = FeedForward(network)
-        self.dropout = nn.Dropout(network.dropout)
+        self.dropout = Dropout(network.dropout)
 
     def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned | None]:
         x, aligned = x_BLE + self.dropout(self.self_attention.whole(self.norm_self(x_BLE))), None
@@ -120,7 +120,7 @@ class Decoder(nn.Module):
         self.stack = nn.ModuleList(DecoderLayer(config, network, attends(config, n)) for n in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
         self.out = nn.Linear(network.width, classes)
-        self.dropout = nn.Dropout(network.dropout)
+        self.dropout = Dropout(network.dropout)
 
     @property
     def layers(self) -> list[DecoderLayer]:

@@ -28,6 +28,7 @@ from headsync.framing import OVERLAP_FRAMES, SUBSAMPLING
 from headsync.nn import contextual
 from headsync.nn.blocks import FeedForward, split_heads
 from headsync.nn.conv import ConvFront
+from headsync.nn.dropout import Dropout, dropout
 
 
 class EncoderState(NamedTuple):
@@ -73,7 +74,7 @@ class WindowAttention(nn.Module):
         scores = q_NHQD @ k_NHKD.transpose(-1, -2) / math.sqrt(q_NHQD.shape[-1])
         scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no place, no bias
         scores = scores.masked_fill(~exists_NK[:, None, None, :], torch.finfo(scores.dtype).min)
-        weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
+        weights = dropout(scores.softmax(-1), self.dropout, self.training)
         return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))
 
 
@@ -85,7 +86,7 @@ class EncoderLayer(nn.Module):
         self.norm = nn.LayerNorm(network.width)
         self.attention = WindowAttention(network, span)
         self.feedforward = FeedForward(network)
-        self.dropout = nn.Dropout(network.dropout)
+        self.dropout = Dropout(network.dropout)
 
     def forward(self, x_NWE: Tensor, layer: int, keys: Keys, place_WK: Tensor, outputs: slice) -> Tensor:
         h = self.norm(x_NWE)
@@ -104,7 +105,7 @@ class ChunkEncoder(nn.Module):
         self.front = ConvFront(features, network.kernels, network.width)
         self.layers = nn.ModuleList(EncoderLayer(network, self.span) for _ in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
-        self.dropout = nn.Dropout(network.dropout)
+        self.dropout = Dropout(network.dropout)
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """All windows of whole utterances at once, for training: frames, and how many of each row exist."""

@@ -28,6 +28,7 @@ from headsync.train.checkpoint import Optimiser, Progress
 from headsync.train.course import Course, fingerprint, follow, part_of_pass, resume
 from headsync.train.data import PADDING
 from headsync.train.lm_report import LanguageLosses, LanguageReport, MuteLanguageReport, card
+from headsync.train.memory import keep_memory
 from headsync.train.plan import grouped
 from headsync.train.ranks import ALONE, Ranks, joined
 from headsync.train.report import Report
@@ -77,6 +78,7 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
     """Train by a recipe, from the start or from where it was left; returns the model folder."""
     config = load_config(recipe, overrides)
     torch.set_num_threads(config.training.threads)
+    keep_memory()
     with joined(config.training.device) as ranks:
         say = say if ranks.first else _nothing
         try:

@@ -29,6 +29,7 @@ from headsync.train.data import Batch, Batches, Share, check_not_empty, load, us
 from headsync.train.descent import in_single, recompute
 from headsync.train.evaluate import DevResult, evaluate_dev
 from headsync.train.losses import Losses, joint_loss, merged
+from headsync.train.memory import keep_memory
 from headsync.train.plan import at_speeds, plan, plan_shards
 from headsync.train.ranks import ALONE, Ranks, joined
 from headsync.train.report import Mute, Report
@@ -81,6 +82,7 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
     """Train by a recipe, from the start or from where it was left; returns the model folder."""
     config = load_config(recipe, overrides)
     torch.set_num_threads(config.training.threads)
+    keep_memory()
     with joined(config.training.device) as ranks:
         say = say if ranks.first else _nothing
         try:
