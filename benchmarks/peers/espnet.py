@@ -1,13 +1,13 @@
 """ESPnet's streaming Transformer and headsync, side by side: random weights, the same sizes, the same rate of tokens.
 
-    python benchmarks/peers/espnet.py [--driver FILE] [--classes 52 5000] [--beam 10] [--seconds 10 30]
+    python benchmarks/peers/espnet.py [--classes 52 5000] [--beam 10] [--seconds 10 30] [--timeout 30]
 
 Both have 6 encoder and 12 decoder layers (256, 4 heads, 2048) and CTC, and are searched jointly, on one thread: ESPnet
 by its contextual block encoder and its blockwise synchronous beam search, as they come (limits on the history, which it
 has, are off by default), headsync by isolated windows 16 | 16 | 16 and HS-DACS. For every row both run, one after the
-other. Figures are processor seconds for a second of sound. ESPnet runs in an environment of its own, made the first
-time; its driver is a script that prints a JSON line with `total_cpu_rtf`, `first_token` and `peak_rss_mb`, such as the
-one beside the checkout, and where there is none the row says so.
+other, each in a process of its own. Figures are processor seconds for a second of sound, and the most memory that the
+process had. ESPnet runs in an environment of its own, made the first time. Where it takes longer than the timeout, in
+minutes of processor time, its row tells how far it had come; what it costs a second is then that of the sound so far.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ import subprocess
 import sys
 import tempfile
 import venv
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-DRIVER = Path(__file__).parents[3] / "shared" / "bench" / "espnet_stream.py"
+from headsync.engine.untrained import untrained
+
+THEIRS, OURS = (Path(__file__).parent / name for name in ("espnet_stream.py", "headsync_stream.py"))
+RATES = {52: 15.0}  # tokens in a second: characters; of larger vocabularies words and pieces
+RATE = 4.0
 ALONE = ["torch==2.13.0"]
 WITHOUT_DEPENDENCIES = ["espnet==202511"]
 NEEDED = [
@@ -40,48 +45,46 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def espnet(python: Path, driver: Path, classes: int, beam: int, seconds: float) -> dict[str, Any]:
-    given = ["--vocab", classes, "--beam", beam, "--seconds", seconds]
-    command = [python, driver, *map(str, given)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+def run(*command: object) -> dict[str, Any]:
+    """What a driver prints last."""
+    done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def ours(classes: int, beam: int, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "bench.json"
-        given = ["--classes", classes, "--beam", beam, "--seconds", seconds, "--json", out]
-        subprocess.run([sys.executable, "-m", "headsync", "bench", *map(str, given)], check=True, capture_output=True)
-        return json.loads(out.read_text())[0]
+def row(classes: int, beam: int, seconds: float, theirs: dict[str, Any], own: dict[str, Any]) -> str:
+    cost = f"{theirs['total_cpu_rtf']:.2f} s"
+    if not theirs["ended"]:
+        cost += f", ended after {theirs['heard']:.0f} s of sound and {theirs['computing'] / 60:.0f} min"
+    first = f"{theirs['first_token']:.2f} s" if theirs["first_token"] else "-"
+    faster = theirs["total_cpu_rtf"] / own["total_cpu_rtf"]
+    return (
+        f"| {classes} | {beam} | {seconds:.0f} s | {cost} | {own['total_cpu_rtf']:.3f} s | {faster:.1f} | {first} "
+        f"| {own['first_token']:.1f} s | {theirs['peak_rss_mb']:.0f} MB | {own['peak_rss_mb']:.0f} MB |"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--driver", type=Path, default=DRIVER)
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
     parser.add_argument("--classes", type=int, nargs="+", default=[52, 5000])
     parser.add_argument("--beam", type=int, nargs="+", default=[10])
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0, 30.0])
+    parser.add_argument("--timeout", type=float, default=30.0)
     given = parser.parse_args()
-    if not given.driver.exists():
-        sys.exit(f"{given.driver}: there is no driver for ESPnet here; name one with --driver")
     try:
         python = environment(given.folder.resolve())
     except subprocess.CalledProcessError as error:
         sys.exit(f"ESPnet could not be installed: {error.stderr.decode().strip().splitlines()[-1]}")
-    print("| classes | beam | sound | ESPnet | headsync | times faster | first token: ESPnet | headsync |")
-    print("|---|---|---|---|---|---|---|---|")
-    for classes in given.classes:
-        for beam in given.beam:
-            for seconds in given.seconds:
-                theirs, own = espnet(python, given.driver, classes, beam, seconds), ours(classes, beam, seconds)
-                each = own["computing"] / own["seconds"]
-                print(
-                    f"| {classes} | {beam} | {seconds:.0f} s | {theirs['total_cpu_rtf']:.2f} s | {each:.2f} s "
-                    f"| {theirs['total_cpu_rtf'] / each:.1f} | {theirs['first_token']['audio_s']:.2f} s "
-                    f"| {own['first_token']:.1f} s |",
-                    flush=True,
-                )
+    print("| classes | beam | sound | ESPnet | headsync | times faster | first token: ESPnet | headsync ", end="")
+    print("| memory: ESPnet | headsync |\n|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as models:
+        for classes in given.classes:
+            untrained(Path(models) / str(classes), classes)
+        for classes, beam, seconds in product(given.classes, given.beam, given.seconds):
+            settings = ["--beam", beam, "--seconds", seconds, "--rate", RATES.get(classes, RATE)]
+            theirs = run(python, THEIRS, "--classes", classes, "--timeout", given.timeout, *settings)
+            own = run(sys.executable, OURS, Path(models) / str(classes), *settings)
+            print(row(classes, beam, seconds, theirs, own), flush=True)
 
 
 if __name__ == "__main__":
