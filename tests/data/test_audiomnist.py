@@ -18,7 +18,7 @@ from headsync.audio import SAMPLE_RATE
 from headsync.data import audiomnist
 from headsync.data.audiomnist import BABBLE_SHARE, CLEAN_SHARE, Counts, prepare, split_speakers
 from headsync.data.kaldi import read_kaldi
-from headsync.data.manifest import Utterance, read_manifest
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Studio, _starts
 from headsync.data.takes import Plan
 from headsync.errors import DataError
@@ -111,7 +111,7 @@ def read_all(folder: Path) -> dict[str, list[Utterance]]:
 def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
     for part, utterances in read_all(made).items():
         shares = {"train-clean": CLEAN_SHARE, "train-speech": 2, "train-among": 8, "train-babble": BABBLE_SHARE}
-        wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1)
+        wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1) if part != "train-foreign" else 0
         assert len(utterances) == wanted, part
         for one in utterances:
             info = soundfile.info(one.audio)
@@ -171,6 +171,28 @@ def test_half_of_the_babble_in_training_has_a_string_in_it(studio: Studio) -> No
     for one in made:
         assert bool(one.text) == bool(one.speaker)
         assert 2.0 <= len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS
+
+
+def test_speech_from_elsewhere_is_trained_on_with_strings_beside_some_of_it(
+    source: Path, speech: Path, tmp_path: Path
+) -> None:
+    texts = {"near": ["go to the shop", "no one knows"], "far": ["bu zhi dao", "hen hao", "xie xie", "zai jian"]}
+    manifests = [tmp_path / f"{name}.jsonl" for name in texts]
+    for path, said in zip(manifests, texts.values(), strict=True):
+        sounds = [speech / "WAVE" / f"t{number + 1}.wav" for number in range(len(said))]
+        write_manifest(path, [Utterance(t, s, t, 1.0, path.stem) for t, s in zip(said, sounds, strict=True)])
+    heard = audiomnist.from_elsewhere(manifests)
+    assert [one.speaker for one in heard] == ["near"] * 4 + ["far"] * 4  # without the one with a digit; same weights
+    out = tmp_path / "made"
+    prepare(source, out, strings=Counts(train=128, dev=1, test=1), speech=speech, foreign=manifests)
+    foreign = read_manifest(out / "train-foreign.jsonl")
+    assert len(foreign) == 20
+    strings = [one for one in foreign if one.text]
+    assert 1 <= len(strings) <= 10
+    assert all({"speech-near", "speech-far"} & set(one.speaker.split("+")) for one in foreign)
+    assert all(set(one.text.split()) <= set(DIGITS) for one in strings)
+    mixed = {one.id for one in read_manifest(out / "train-mixed.jsonl")}
+    assert {one.id for one in foreign} < mixed
 
 
 def test_the_digits_are_heard_in_the_order_of_the_text(made: Path) -> None:

@@ -22,6 +22,10 @@ def audiomnist(
     source: Annotated[Path, typer.Argument(help="The AudioMNIST folder.")],
     out: Out,
     speech: Annotated[Path | None, typer.Option(help="A Kaldi-style corpus of speech that is not digits.")] = None,
+    foreign: Annotated[
+        list[Path] | None,
+        typer.Option(help="A manifest of further speech that is not digits, to train on; may be repeated."),
+    ] = None,
     train: Annotated[int, typer.Option(min=1, help="Strings to train on.")] = 16_000,
     dev: Annotated[int, typer.Option(min=1, help="Strings to stop training by.")] = 400,
     test: Annotated[int, typer.Option(min=1, help="Strings to measure with.")] = 600,
@@ -34,7 +38,10 @@ def audiomnist(
 
     strings = Counts(train=train, dev=dev, test=test)
     with progress_bar("strings") as progress:
-        make(source, out, strings=strings, speech=speech, seed=seed, workers=workers, progress=progress)
+        make(
+            source, out, strings=strings, speech=speech, foreign=foreign or (), seed=seed, workers=workers,
+            progress=progress,
+        )  # fmt: skip
     typer.echo(f"{out}: ready.")
 
 

@@ -6,6 +6,7 @@ makes the same files, and a second run makes only what is missing.
 
 With a folder of other speech (Kaldi lists, such as speechocean762) there is also speech without digits, for which the
 right answer is silence, and two further lists for measuring: naturally spoken strings, and sentences without digits.
+Manifests of further corpora add speech without digits that has nothing to do with those lists.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import soundfile
 
 from headsync.data.kaldi import Spoken, read_kaldi
 from headsync.data.manifest import Counts as Counts
-from headsync.data.manifest import Utterance, write_manifest
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.data.studio import DIGITS, OTHER_SPEECH, PARTS, Studio
 from headsync.data.takes import Plan, Takes
 from headsync.errors import DataError
@@ -32,11 +33,13 @@ RECIPE = 2  # raise it when the same seed would give other recordings
 STRINGS = Counts(train=16_000, dev=400, test=600)
 CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin training with
 BABBLE_SHARE = 16  # as many train strings for one recording of babble
+FOREIGN_SHARE = 6.4  # and for one of speech from further corpora
 SILENCE_STRINGS = 40  # in silence, and as many in babble
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
 _SOUNDS_LIKE_A_DIGIT = {*DIGITS, "won", "to", "too", "for", "fore", "ate"}
+_SELDOM_SOUNDS_LIKE_ONE = {"to", "for"}  # in a long sentence, in which nobody stresses them
 _DEV_SHARE = 10  # one of so many speakers of other speech is for development
 
 
@@ -46,6 +49,7 @@ def prepare(
     *,
     strings: Counts = STRINGS,
     speech: Path | None = None,
+    foreign: Sequence[Path] = (),
     seed: int = 1,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -56,7 +60,7 @@ def prepare(
     spoken = {part: read_kaldi(Path(speech), part) for part in ("train", "test")} if speech else {}
     others = {part: without_digits(spoken, part) for part in ("train", "dev", "test")}
     told, among = told_sentences(spoken, "train"), tuple(among_words(spoken, "train"))
-    plan = Plan(out, seed, takes, split_speakers(sexes), others, told, among)
+    plan = Plan(out, seed, takes, split_speakers(sexes), others, told, among, from_elsewhere(foreign))
     _stamp(plan)
     sizes = _sizes(strings) | _sizes_of_speech(plan, strings)
     jobs = [(part, index) for part, count in sizes.items() for index in range(count)]
@@ -66,7 +70,9 @@ def prepare(
         if progress:
             progress(done, len(jobs))
     made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
-    made["train-all"] = made["train"] + made["train-among"] + made["train-babble"]
+    made["train-all"] = made["train"] + made["train-among"]
+    made["train-voices"] = made["train"] + made["train-babble"]
+    made["train-mixed"] = made["train-strings"] + made["train-foreign"] + made["train-babble"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
@@ -89,6 +95,7 @@ def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
     sizes = {"train-speech": strings.train // 2 if plan.told else 0}
     sizes |= {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
     sizes |= {"train-babble": strings.train // BABBLE_SHARE if plan.others["train"] else 0}
+    sizes |= {"train-foreign": round(strings.train / FOREIGN_SHARE) if plan.foreign else 0}
     sizes |= {"dev-babble": min(SILENCE_STRINGS, strings.dev) if plan.others["dev"] else 0}
     return sizes | {"test-babble": min(SILENCE_STRINGS, strings.test) if plan.others["test"] else 0}
 
@@ -173,6 +180,15 @@ def without_digits(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, 
     """
     speech = spoken.get("test", []) if part == "test" else _speech_of(spoken, part)
     return tuple(one for one in speech if not _SOUNDS_LIKE_A_DIGIT.intersection(one.text.split()))
+
+
+def from_elsewhere(manifests: Sequence[Path]) -> tuple[Spoken, ...]:
+    """Speech without digits from the manifests of further corpora, all of about the same weight."""
+    unwanted = _SOUNDS_LIKE_A_DIGIT - _SELDOM_SOUNDS_LIKE_ONE
+    sources = [[one for one in read_manifest(path) if not unwanted & set(one.text.split())] for path in manifests]
+    most = max(map(len, sources), default=0)
+    spoken = [one for source in sources if source for one in source * round(most / len(source))]
+    return tuple(Spoken(one.id, one.audio, one.text, one.speaker) for one in spoken)
 
 
 def told_sentences(spoken: dict[str, list[Spoken]], part: str) -> tuple[Spoken, ...]:

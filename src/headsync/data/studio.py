@@ -41,6 +41,7 @@ PARTS = (
     *("train", "dev", "test", "test-hard", "test-phone", "test-silence", "dev-hard", "train-clean"),
     *("train-speech", "train-among"),  # sentences told word by word; sentences of whose words the digits are told
     *("train-babble", "dev-babble", "test-babble"),  # a string, or none, in a room full of voices
+    "train-foreign",  # other speech from elsewhere, of which no test is made
 )
 
 LONGEST_SECONDS = 16.0
@@ -49,6 +50,7 @@ ROOM_GUARD_SAMPLES = 30 * SAMPLE_RATE // 1000  # so near to speech it is not the
 SILENCE_SECONDS = 30.0  # around the strings of test-silence
 BABBLE_SECONDS = 30.0  # around those of dev-babble and test-babble
 BABBLE_DB = (-30.0, -10.0)  # of that babble, against the string
+FOREIGN_SECONDS = (2.0, 8.0)  # of other speech from elsewhere, whose utterances are long
 ALONE_CHANCE = 0.6  # of a sentence without a string beside it
 NOTHING_CHANCE, OTHER_SPEECH_CHANCE, NONSENSE_CHANCE = 0.05, 0.15, 0.08  # of train recordings without any digit
 OTHER_SOUND_CHANCE = 0.5  # of a recording that is given the sound of the other corpus
@@ -132,6 +134,8 @@ class Studio:
             return self._among_words(part, generator)
         if part == "train-babble":
             return self._babble(part, generator)
+        if part == "train-foreign":
+            return self._foreign_speech(part, generator)
         if part.endswith("-babble"):
             return self._around_babble(part, index, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
@@ -271,6 +275,20 @@ class Studio:
     def _babblers(self, part: str, generator: Generator) -> list[FloatArray]:
         pool = self.plan.speech(part)
         return [as_float(self.other(_pick(pool, generator).audio)) for _ in range(generator.integers(3, 7))]
+
+    def _foreign_speech(self, part: str, generator: Generator) -> Made:
+        """A stretch of speech from a further corpus, often with the sound of the first; or a string beside one."""
+        if generator.random() < 0.2:
+            made = self._string(part, generator, replace(ROUGH, other_speech_chance=1.0))
+        else:
+            made = self._other_speech(part, generator)
+            length = min(len(made.samples), round(SAMPLE_RATE * generator.uniform(*FOREIGN_SECONDS)))
+            begin = int(generator.integers(len(made.samples) - length + 1))
+            made = made._replace(samples=made.samples[begin : begin + length])
+            if generator.random() < OTHER_SOUND_CHANCE and self.plan.others["train"]:
+                sound = self.sound(_pick(self.plan.others["train"], generator).audio)
+                made = made._replace(samples=augment.match_spectrum(made.samples, sound))
+        return made._replace(samples=augment.roughen(made.samples, generator, lambda: self._babblers(part, generator)))
 
     def _babble(self, part: str, generator: Generator) -> Made:
         """Several voices at once, for as long as a recording may be; in half of them a string can be made out."""

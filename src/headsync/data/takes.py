@@ -40,12 +40,13 @@ class Plan:
     others: dict[str, tuple[Spoken, ...]]  # train, dev, test: speech without digits
     told: tuple[Spoken, ...] = ()  # train: speech whose every word may be told
     among: tuple[Spoken, ...] = ()  # train: sentences with digits in them, which are their text
+    foreign: tuple[Spoken, ...] = ()  # train: speech without digits from further corpora
 
     def voices(self, part: str) -> tuple[str, ...]:
         return self.speakers[part.split("-")[0]]
 
     def speech(self, part: str) -> tuple[Spoken, ...]:
-        return self.others[part.split("-")[0]]
+        return self.foreign if part == "train-foreign" else self.others[part.split("-")[0]]
 
 
 class Take(NamedTuple):
