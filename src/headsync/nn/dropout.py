@@ -1,6 +1,6 @@
 """Dropout that costs little on a CPU.
 
-PyTorch draws one float for each number that may be dropped, which took an eighth of an update. Sixteen random bits each
+PyTorch draws one float for each number that may be dropped, which took a tenth of an update. Sixteen random bits each
 are enough: the probability is rounded to a 65,536th part, and the scale is that of the rounded one. They come from a
 fast generator of NumPy, whose seed is drawn from PyTorch's, so that who seeds PyTorch seeds dropout, and who restores
 its state gets the same noise again. Elsewhere than on a CPU this is PyTorch's dropout.

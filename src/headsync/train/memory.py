@@ -1,8 +1,8 @@
 """Memory that training gives back and asks for again in every update, on a CPU.
 
 The tensors of an update are large. The C library of Linux hands memory of that size back to the system as soon as a
-tensor dies, and the system clears every page of it before it gives it out again: a third of the time of an update went
-into that. Kept by the process, it is there at once.
+tensor dies, and the system clears every page of it before it gives it out again: a fifth of the time of a large update
+went into that. Kept by the process, it is there at once.
 """
 
 from __future__ import annotations
