@@ -4,7 +4,8 @@
     python recipes/speechocean.py runs/data/speechocean
 
 Writes sentences-train.jsonl, sentences-dev.jsonl and sentences-test.jsonl beside the lists. The naturally spoken digit
-strings stay out: they are for measuring models of digits. Texts are in small letters.
+strings stay out: they are for measuring models of digits. Other sentences of those who speak them are in, so nothing
+that was trained on these lists may become part of a model of digits. Texts are in small letters.
 """
 
 from __future__ import annotations
