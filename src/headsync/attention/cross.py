@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window, side_by_side
-from headsync.nn.dropout import dropout
+from headsync.attention.dropout import dropout
 
 
 def split_heads(x_BTE: Tensor, heads: int) -> Tensor:

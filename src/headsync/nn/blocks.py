@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention.cross import split_heads
+from headsync.attention.dropout import relu_dropout
 from headsync.config import NetworkConfig
-from headsync.nn.dropout import relu_dropout
 
 __all__ = ["FeedForward", "positions", "split_heads"]
 

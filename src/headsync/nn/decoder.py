@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from headsync.attention import build_mechanism, mechanism_of
 from headsync.attention.base import Aligned, Attended, State, Window
 from headsync.attention.cross import CrossAttention
+from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.nn.blocks import FeedForward, positions, split_heads
-from headsync.nn.dropout import Dropout, dropout
 
 
 class Memory(NamedTuple):

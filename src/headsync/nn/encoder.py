@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headsync.attention.dropout import Dropout, dropout
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.framing import OVERLAP_FRAMES, SUBSAMPLING
 from headsync.nn import contextual
 from headsync.nn.blocks import FeedForward, split_heads
 from headsync.nn.conv import ConvFront
-from headsync.nn.dropout import Dropout, dropout
 
 
 class EncoderState(NamedTuple):

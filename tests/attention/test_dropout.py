@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from headsync.nn.dropout import Dropout, dropout, noise, relu_dropout
+from headsync.attention.dropout import Dropout, dropout, noise, relu_dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
