@@ -142,6 +142,13 @@ def test_spelt_recordings_tell_every_word_that_is_said(made: Path) -> None:
     assert {one.id for one in read_all(made)["train-speech"]} <= {one.id for one in spelt}
 
 
+def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
+    train, dev = (read_manifest(made / f"{part}-told.jsonl") for part in ("train", "dev"))
+    assert [one.text for one in dev] == ["we call it bear"]
+    assert {one.speaker for one in train} == {"s2", "s4"}  # not s3, who says a natural string
+    assert {"no one knows", "seventeen people"} < {one.text for one in train}
+
+
 def test_phone_and_silence_say_the_same_as_test(made: Path) -> None:
     parts = read_all(made)
     texts = [one.text for one in parts["test"]]

@@ -82,6 +82,8 @@ def prepare(
         write_manifest(out / "sentences.jsonl", _listed(others["test"], keep_text=False))
         write_manifest(out / "dev-sentences.jsonl", _listed(others["dev"], keep_text=False))
         write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken, "dev")))
+        for part in ("train", "dev"):
+            write_manifest(out / f"{part}-told.jsonl", _listed(_speech_of(spoken, part)))
 
 
 def _sizes(strings: Counts) -> dict[str, int]:
