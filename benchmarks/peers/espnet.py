@@ -47,7 +47,9 @@ def environment(folder: Path) -> Path:
 
 def run(*command: object) -> dict[str, Any]:
     """What a driver prints last."""
-    done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command[1]} failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
