@@ -54,6 +54,10 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
         (("seeds", "sedes"), "sedes is not part of a system"),
         (('"network.width" = 32', '"network.width" = 33'), "width = 33 must be a multiple"),
         (('"dacs"', "dacs"), "not a TOML file"),
+        (
+            ('folder = "runs/x"', 'folder = "runs/x"\nunit = "letters"'),
+            'unit = "letters" is not known; known here: words',
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:

@@ -47,6 +47,7 @@ def systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     rows = [measure_system(runs, system, test, alone=True) for system in plan.systems]
     columns = ("system", "errors", "95 %", "seeds", "decoder alone", "r", "delay, median / 95 %", "RTF", "the paper's")
     notes = [SHARED, DELAY, ALONE] if plan.encoder is not None else [ALONE]
+    notes += ["Errors are those of characters, spaces not counted."] if plan.unit == "characters" else []
     return Table(
         f"systems-{test}", f"{plan.title}: systems on {test}", columns, tuple(_row(row) for row in rows),
         (*notes, *_differences(rows)),
