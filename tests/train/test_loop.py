@@ -175,6 +175,14 @@ def test_a_run_that_never_leaves_its_first_phase_is_warned_of(recipe: Path, tmp_
     assert "fall into the first phase, in which no step is halted" in said[-1]
 
 
+def test_heads_that_would_count_before_they_know_anything_are_warned_of(recipe: Path, tmp_path: Path) -> None:
+    for name, more in {"a": [], "b": ["training.untruncated_updates=1"], "c": ["training.quantity_weight=0"]}.items():
+        said: list[str] = []
+        settings = ["decoder.attention=mma-mocha", "training.untruncated_updates=0", *more]
+        start(load_config(recipe, [f"training.folder={tmp_path / name}", *settings]), said.append)
+        assert any("stop on the first frame" in line for line in said) == (name == "a")
+
+
 def test_a_trained_model_streams(undisturbed: Path, corpus: Path) -> None:
     recognizer = Recognizer.load(undisturbed / "model")
     assert (undisturbed / "model" / CARD).is_file()

@@ -257,6 +257,12 @@ def _introduce(run: Run, say: Callable[[str], None]) -> None:
             f"all of the about {updates} updates fall into the first phase, in which no step is halted; "
             "raise training.epochs or lower training.untruncated_updates"
         )
+    counts_at_once = run.config.decoder.attention == "mma-mocha" and settings.quantity_weight > 0
+    if counts_at_once and not settings.untruncated_updates and not settings.start_from:
+        say(
+            "heads that count tokens before they have found any learn to stop on the first frame; "
+            "raise training.untruncated_updates or set training.quantity_weight to 0"
+        )
 
 
 def _some(utterances: Sequence[Utterance]) -> str:
