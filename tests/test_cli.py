@@ -520,7 +520,8 @@ def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch,
     asked: dict[str, Any] = {}
     monkeypatch.setattr(audiomnist, "prepare", lambda source, out, **rest: asked.update(source=source, out=out, **rest))
     numbers = ("--train", 5, "--dev", 3, "--test", 2, "--seed", 9, "--workers", 2)
-    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", "--speech", tmp_path / "speech", *numbers)
+    others = ("--speech", tmp_path / "speech", "--foreign", tmp_path / "a.jsonl", "--foreign", tmp_path / "b.jsonl")
+    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", *others, *numbers)
     assert result.exit_code == 0, result.stderr
     assert callable(asked.pop("progress"))
     assert asked == {
@@ -528,6 +529,7 @@ def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch,
         "out": tmp_path / "out",
         "strings": audiomnist.Counts(train=5, dev=3, test=2),
         "speech": tmp_path / "speech",
+        "foreign": [tmp_path / "a.jsonl", tmp_path / "b.jsonl"],
         "seed": 9,
         "workers": 2,
     }
