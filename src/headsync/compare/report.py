@@ -150,9 +150,10 @@ def _differences(rows: Sequence[Row]) -> list[str]:
         ours, theirs = (Row(row.system, row.seeds[:same]).counts for row in (subject, other))
         gap = paired_difference(ours, theirs)
         verdict = "more than chance" if gap.is_more_than_chance else "may be chance"
+        points, low, high = (-gap.points, -gap.high, -gap.low)  # as error rates go: below zero is better
         told.append(
-            f"{subject.system.name} against {other.system.name}: {gap.points:+.2%} fewer errors "
-            f"({gap.low:+.2%} to {gap.high:+.2%}; {verdict})"
+            f"{subject.system.name} against {other.system.name}: {points:+.2%} errors "
+            f"({low:+.2%} to {high:+.2%}; {verdict})"
         )
     return told
 
