@@ -200,6 +200,8 @@ def test_speech_from_elsewhere_is_trained_on_with_strings_beside_some_of_it(
     assert all(set(one.text.split()) <= set(DIGITS) for one in strings)
     mixed = {one.id for one in read_manifest(out / "train-mixed.jsonl")}
     assert {one.id for one in foreign} < mixed
+    with pytest.raises(DataError, match="another seed or source"):  # never two corpora in one folder
+        prepare(source, out, strings=Counts(train=128, dev=1, test=1), speech=speech, foreign=manifests[:1])
 
 
 def test_the_digits_are_heard_in_the_order_of_the_text(made: Path) -> None:

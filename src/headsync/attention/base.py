@@ -69,6 +69,7 @@ class Mechanism(nn.Module, ABC):
     """What most mechanisms have in common; `width` is that of a head."""
 
     expected = False
+    counts_late = False  # whether it counts tokens (the quantity loss), but only after the first phase of training
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()

@@ -143,6 +143,8 @@ class MMA(MoChA):
     A head that stands further on than b has its eps frames from there, or one that does not move would hold all.
     """
 
+    counts_late = True
+
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
         if heads % config.chunk_heads:

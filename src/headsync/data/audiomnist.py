@@ -108,8 +108,10 @@ def _stamp(plan: Plan) -> None:
     stamp = {"corpus": "audiomnist", "recipe": RECIPE, "seed": plan.seed, "other_speech": others}
     stamp["speakers"] = {part: list(names) for part, names in plan.speakers.items()}
     path = plan.out / "corpus.json"
-    text = json.dumps(stamp, indent=1) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    known = text = json.dumps(stamp, indent=1) + "\n"
+    if plan.foreign:  # which may come later: it is a part of its own
+        text = json.dumps({**stamp, "foreign": len(plan.foreign)}, indent=1) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") not in (known, text):
         raise DataError(f"{plan.out}: this folder was made with another seed or source; name an empty folder.")
     plan.out.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -37,10 +37,10 @@ SIZES = {  # settings that graphs depend on
         "chunk_frames",
         "chunk_heads",
         "wait_frames",
+        "wait_from",
         "layers_without_attention",
     ),
 }
-SIZES_OF = {"mma-mocha": ("wait_from",)}  # settings of the decoder that only graphs of one mechanism depend on
 PLACES_AT_ONCE = 64  # of frames, in the table of places
 Arrays = dict[str, Any]
 
@@ -55,8 +55,6 @@ def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
     sizes = {
         f"{table}.{name}": getattr(getattr(config, table), name) for table, names in SIZES.items() for name in names
     }
-    own = SIZES_OF.get(config.decoder.attention, ())
-    sizes.update({f"decoder.{name}": getattr(config.decoder, name) for name in own})
     return {**sizes, "features": config.features.columns, "classes": folder.vocabulary.size, "int8": int8}
 
 

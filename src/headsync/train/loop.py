@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headsync.attention import mechanism_of
 from headsync.config import Config, DataConfig, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.data.shards import is_sharded, read_shards
@@ -257,8 +258,8 @@ def _introduce(run: Run, say: Callable[[str], None]) -> None:
             f"all of the about {updates} updates fall into the first phase, in which no step is halted; "
             "raise training.epochs or lower training.untruncated_updates"
         )
-    counts_at_once = run.config.decoder.attention == "mma-mocha" and settings.quantity_weight > 0
-    if counts_at_once and not settings.untruncated_updates and not settings.start_from:
+    counts_late = mechanism_of(run.config.decoder).counts_late and settings.quantity_weight > 0
+    if counts_late and not settings.untruncated_updates and not settings.start_from:
         say(
             "heads that count tokens before they have found any learn to stop on the first frame; "
             "raise training.untruncated_updates or set training.quantity_weight to 0"
