@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from headsync.config import Config, DecoderConfig
+from headsync.config import Config, DecoderConfig, EncoderConfig
 from headsync.engine.export import write_graphs
 from headsync.features import Statistics
 from headsync.folder import WEIGHTS, ModelFolder, load_folder, save_folder
@@ -18,10 +18,13 @@ from headsync.tokens import Vocabulary
 ENERGY_BIAS = -2.0  # steps halt after some nine frames, as those of trained models do after few
 
 
-def untrained(path: Path, classes: int, attention: str = "hs-dacs", int8: bool = False) -> ModelFolder:
+def untrained(
+    path: Path, classes: int, attention: str = "hs-dacs", int8: bool = False, encoder: EncoderConfig | None = None
+) -> ModelFolder:
     """A model folder with graphs."""
     torch.manual_seed(0)
-    config = Config(decoder=DecoderConfig(attention=attention, energy_bias=ENERGY_BIAS))
+    decoder = DecoderConfig(attention=attention, energy_bias=ENERGY_BIAS)
+    config = Config(encoder=encoder or EncoderConfig(), decoder=decoder)
     vocabulary = Vocabulary("words", tuple(f"word{number}" for number in range(classes - 2)))
     columns = config.features.columns
     noise = np.random.default_rng(0).standard_normal((500, columns)).astype(np.float32)

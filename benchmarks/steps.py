@@ -1,0 +1,175 @@
+"""What each step towards a fast engine has brought: the ONNX engine as it is, and with one of the steps undone.
+
+    python benchmarks/steps.py [--classes 52] [--rate 15] [--beam 10] [--seconds 10] [--rounds 3] [--only NAME ...]
+
+A network of the paper's size with random weights, as in `benchmarks/where.py`; processor milliseconds for a second of
+sound, on one thread, the medians of the rounds, in which all take turns. A step is undone by putting the simpler code
+back into the engine that is there; as many tokens have to come out in as many steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from where import PARTS, Watched
+
+from headsync.config import EncoderConfig
+from headsync.engine import Decoded, IntArray, Memory, State, Window, load_engine
+from headsync.engine.onnx import OnnxEngine
+from headsync.engine.past import NOWHERE, Past
+from headsync.engine.untrained import untrained
+from headsync.folder import ModelFolder
+from headsync.growing import Room
+from headsync.measure.speed import Speed, measure
+
+Patches = list[Any]
+
+
+def nothing() -> Patches:
+    return []
+
+
+def frames_projected_once() -> Patches:
+    """Every step projects the frames to keys and values again, for all layers."""
+    inner, weights = OnnxEngine.decode, dict[int, Any]()
+
+    def decode(self: OnnxEngine, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        _, layers, _, frames, _ = memory.keys_BNHTD.shape
+        width = self._width
+        if not weights:
+            rng = np.random.default_rng(0)
+            weights.update({n: rng.standard_normal((width, 2 * width)).astype(np.float32) for n in range(layers)})
+        frames_TE = np.ones((frames, width), np.float32)
+        for layer in range(layers):
+            np.matmul(frames_TE, weights[layer])
+        return inner(self, tokens_B, memory, state, window)
+
+    return [patch.object(OnnxEngine, "decode", decode)]
+
+
+def one_product_for_all() -> Patches:
+    """Every hypothesis multiplies its query with the keys of the frames by itself."""
+    return [patch(f"headsync.attention.{place}.side_by_side", lambda x, y: x @ y) for place in ("base", "cross")]
+
+
+def one_pool() -> Patches:
+    """Every hypothesis has what it has written for itself, copied whenever a token is added."""
+
+    def grown(self: Past, own_BNE: Any) -> Past:
+        rows, length = self.places_BL.shape
+        places = np.concatenate([[NOWHERE], self.places_BL.ravel()])
+        pool = self.pool.kept(places)
+        own_BL = 1 + np.arange(rows * length).reshape(rows, length)
+        own_BL = np.where(self.places_BL == NOWHERE, NOWHERE, own_BL)
+        new_B = pool.add(own_BNE)
+        return Past(pool, np.concatenate([own_BL, new_B[:, None]], 1), self.written_B + 1)
+
+    return [patch.object(Past, "grown", grown), patch.object(Past, "lean", lambda self: self)]
+
+
+def frames_that_grow() -> Patches:
+    """Frames are copied when others come, and again for every step, since heads come before frames in memory."""
+
+    def append(self: Room, memory: Memory, new: Memory) -> tuple[Memory, Room]:
+        return Memory(*(np.concatenate(both, 3) for both in zip(memory, new, strict=True))), self
+
+    return [patch.object(Room, "append", append)]
+
+
+def sizes_computed_once() -> Patches:
+    """Every layer of the graph of a step asks for its sizes."""
+    return [patch("headsync.engine.export._one_source_of_sizes", lambda graph: graph)]
+
+
+def places_as_a_table() -> Patches:
+    """The places of frames are projected for every window."""
+    inner = OnnxEngine._places_up_to
+
+    def places_up_to(self: OnnxEngine, end: int) -> Any:
+        self._table = None
+        return inner(self, end)
+
+    return [patch.object(OnnxEngine, "_places_up_to", places_up_to)]
+
+
+STEPS: dict[str, tuple[str, Callable[[], Patches]]] = {
+    "now": ("as it is", nothing),
+    "projected": ("without keys and values projected once", frames_projected_once),
+    "product": ("without one product for all hypotheses", one_product_for_all),
+    "pool": ("without one pool for what they have written", one_pool),
+    "room": ("without frames in the order in which they grow", frames_that_grow),
+    "sizes": ("without sizes computed once", sizes_computed_once),
+    "places": ("without a table of places", places_as_a_table),
+    "reuse": ("with left states reused (encoder.mode)", nothing),
+    "int8": ("with 8-bit products", nothing),
+}
+
+
+@contextmanager
+def undone(name: str) -> Iterator[None]:
+    patches = STEPS[name][1]()
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in patches:
+            each.stop()
+
+
+def model_of(name: str, folder: Path, classes: int) -> ModelFolder:
+    """The model as it is exported with a step undone: some steps were made in the graphs."""
+    encoder = EncoderConfig(mode="reuse") if name == "reuse" else None
+    with undone(name):
+        return untrained(folder / name, classes, encoder=encoder, int8=name == "int8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, default=52)
+    parser.add_argument("--rate", type=float, default=15.0)
+    parser.add_argument("--beam", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS))
+    given = parser.parse_args()
+    columns = (*PARTS, "rest", "all")
+    with tempfile.TemporaryDirectory() as folder:
+        models = {name: model_of(name, Path(folder), given.classes) for name in given.only}
+        spent: dict[str, list[list[float]]] = {name: [] for name in given.only}
+        work = set()
+        for _ in range(given.rounds):
+            for name, model in models.items():
+                with undone(name):
+                    speed, parts = profile(model, given.seconds, given.rate, given.beam)
+                spent[name].append(parts)
+                work.add((speed.tokens, speed.steps))
+        if len(work) > 1:
+            sys.exit(f"not the same work: {sorted(work)} tokens and steps")
+    print("| engine | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
+    for name, rounds in spent.items():
+        medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+        print(f"| {STEPS[name][0]} | " + " | ".join(f"{1e3 * each / given.seconds:.0f}" for each in medians) + " |")
+
+
+def profile(model: ModelFolder, seconds: float, rate: float, beam: int) -> tuple[Speed, list[float]]:
+    """What a stream cost, and processor seconds in each part of the engine, in the rest, and in all."""
+    engine = Watched(load_engine(model, engine="onnx"))
+    measure(model, engine, 2.0, rate, beam=beam)  # type: ignore[arg-type]  # warms up
+    engine.spent.clear()
+    speed = measure(model, engine, seconds, rate, beam=beam)  # type: ignore[arg-type]
+    parts = [engine.spent[part] for part in PARTS]
+    return speed, [*parts, speed.computing - sum(parts), speed.computing]
+
+
+if __name__ == "__main__":
+    main()
