@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from contracts.test_engines import exported
 from headsync.engine import load_engine
@@ -49,3 +50,15 @@ def test_the_engine_that_is_measured_stays_as_it_is(folder: ModelFolder) -> None
     engine = load_engine(folder)
     first = measure(folder, engine, 2.5, 5.0)
     assert measure(folder, engine, 2.5, 5.0).tokens == first.tokens
+
+
+def test_products_are_made_on_one_thread(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that wait for each other cost processor time, and the bound would look slow."""
+    threads = list[int]()
+    monkeypatch.setattr(Products, "seconds", lambda *_: threads.extend(blas_threads()) or 0.1)
+    measure(folder, load_engine(folder), 2.5, 5.0)
+    assert set(threads) == {1}
+
+
+def blas_threads() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]

@@ -34,10 +34,7 @@ def bench(
     """Measure recognition at the paper's size with random weights, on one thread."""
     figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        typer.echo(
-            "| classes | beam | sound | computing a second | of it at the end | products | ratio | first token |"
-        )
-        typer.echo("|---|---|---|---|---|---|---|---|")
+        typer.echo("\n".join(HEADER))
         for number in classes:
             model = _model(Path(folder) / str(number), number, int8=int8)
             for row in _speeds(model, beam, seconds):

@@ -3,7 +3,8 @@
 A network with random weights says nothing, so what it says is paced: CTC is made to say tokens at a fixed rate, and the
 decoder not to end before the sound does, by writing into the scores that the network has computed. Every operation of
 features, network and search is done. Processor time counts, not the clock, so that other programs change little, and
-the bound is measured in the same run, after every second of sound.
+the bound is measured in the same run, after every piece of sound, on one thread: left to themselves products share the
+cores, and wait for each other in processor time.
 
 The bound is the time of the matrix products of encoder and decoder on the same sound: convolutions as products, every
 window of the encoder, the frames' keys and values once, and for every label step one product with each weight for all
@@ -21,6 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from headsync.audio import SAMPLE_RATE, FloatArray
 from headsync.config import Config
@@ -198,17 +200,18 @@ def measure(folder: ModelFolder, engine: Engine, seconds: float, rate: float, **
     piece = round(PIECE_SECONDS * SAMPLE_RATE)
     computing: list[float] = []
     bound, first, tokens, steps = 0.0, math.inf, 0, 0
-    for start in range(0, len(sound), piece):
-        began = time.process_time()
-        events = session.push(sound[start : start + piece], SAMPLE_RATE)
-        events += session.finish() if start + piece >= len(sound) else []
-        computing.append(time.process_time() - began)
-        bound += products.seconds(paced.done)
-        steps += sum(call.kind == "decode" for call in paced.done)
-        paced.done.clear()
-        heard = [event for event in events if isinstance(event, Partial | Final) and event.text]
-        first = min(first, (start + piece) / SAMPLE_RATE) if heard else first
-        tokens += sum(len(event.halts) for event in heard if isinstance(event, Final))
+    with threadpool_limits(1):
+        for start in range(0, len(sound), piece):
+            began = time.process_time()
+            events = session.push(sound[start : start + piece], SAMPLE_RATE)
+            events += session.finish() if start + piece >= len(sound) else []
+            computing.append(time.process_time() - began)
+            bound += products.seconds(paced.done)
+            steps += sum(call.kind == "decode" for call in paced.done)
+            paced.done.clear()
+            heard = [event for event in events if isinstance(event, Partial | Final) and event.text]
+            first = min(first, (start + piece) / SAMPLE_RATE) if heard else first
+            tokens += sum(len(event.halts) for event in heard if isinstance(event, Final))
     fifth = max(1, len(computing) // 5)
     last = sum(computing[-fifth:]) / (fifth * PIECE_SECONDS)
     return Speed(seconds, sum(computing), bound, last, first, tokens, steps)
