@@ -12,8 +12,9 @@ import pytest
 from headsync import Final, ModelError, Recognizer
 from headsync.audio import mix_down, read_audio, resample
 from headsync.cli.demo import RECORDINGS
-from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, split_speakers
+from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, prepare, split_speakers
 from headsync.data.kaldi import read_kaldi
+from headsync.data.manifest import Counts, read_manifest
 from headsync.folder import shipped
 
 RATE = 16_000
@@ -83,6 +84,21 @@ def test_naturally_spoken_strings(recognizer: Recognizer, shared_data: Path) -> 
     pairs = [(one.text, text_of(recognizer, *read_audio(one.audio))) for one in natural_strings(spoken)]
     assert len(pairs) == 77
     assert error_rate(pairs) <= 0.30
+
+
+def test_a_room_full_of_voices_brings_no_word_and_loses_none(
+    recognizer: Recognizer, shared_data: Path, tmp_path: Path
+) -> None:
+    """Strings with half a minute of babble before and after them, and beneath; nobody in it was heard in training."""
+    speech = shared_data / "speechocean762"
+    prepare(shared_data / "AudioMNIST", tmp_path, strings=Counts(train=1, dev=1, test=6), speech=speech)
+    utterances = read_manifest(tmp_path / "test-babble.jsonl")
+    pairs = [(one.text, text_of(recognizer, *read_audio(one.audio))) for one in utterances]
+    counted = jiwer.process_words([reference for reference, _ in pairs], [heard for _, heard in pairs])
+    minutes = sum(one.seconds for one in utterances) / 60
+    assert minutes > 6
+    assert counted.deletions + counted.substitutions <= 1
+    assert counted.insertions <= minutes
 
 
 def test_a_model_with_an_unknown_mechanism_is_told_in_one_sentence(tmp_path: Path) -> None:

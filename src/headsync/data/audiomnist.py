@@ -73,6 +73,7 @@ def prepare(
     made["train-all"] = made["train"] + made["train-among"]
     made["train-voices"] = made["train"] + made["train-babble"]
     made["train-mixed"] = made["train-strings"] + made["train-foreign"] + made["train-babble"]
+    made["train-last"] = made["train-strings"] + made["train-babble"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
