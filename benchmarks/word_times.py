@@ -18,7 +18,7 @@ from headsync import Recognizer
 from headsync.audio import read_audio
 from headsync.data.audiomnist import DIGITS, find_takes, split_speakers
 from headsync.data.manifest import read_manifest
-from headsync.data.studio import Takes, read_take
+from headsync.data.takes import Takes, read_take
 from headsync.folder import find
 from headsync.train.placing import placed_words
 
