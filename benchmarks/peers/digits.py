@@ -94,6 +94,12 @@ def row(name: str, result: dict, texts: dict[str, str], megabytes: str) -> str:
     )
 
 
+def export(folder: Path) -> None:
+    """The shipped model in int8, as it is now."""
+    command = [sys.executable, "-m", "headsync", "export", "digits-en", str(folder), "--int8"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("manifest", type=Path)
@@ -105,10 +111,9 @@ def main() -> None:
     print("| recogniser | error rate | computing a second | text after the end | loading | memory | on disk |")
     print("|---|---|---|---|---|---|---|")
     for name, where in ROWS.items():
-        if name == "headsync-int8" and not (given.folder / "digits-int8").is_dir():
-            print("| headsync-int8 | not exported: headsync export digits-en FOLDER/digits-int8 --int8 | | | | | |")
-            continue
         try:
+            if name == "headsync-int8":
+                export(given.folder / "digits-int8")
             result, python = run(name, where, sounds, given.folder.resolve())
         except (subprocess.CalledProcessError, OSError) as error:
             reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1][:120]
