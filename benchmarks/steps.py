@@ -4,7 +4,8 @@
 
 A network of the paper's size with random weights, as in `benchmarks/where.py`; processor milliseconds for a second of
 sound, on one thread, the medians of the rounds, in which all take turns. A step is undone by putting the simpler code
-back into the engine that is there; as many tokens have to come out in as many steps.
+back into the engine that is there; as many tokens have to come out in as many steps. The last two rows are no steps
+undone but other networks, whose scores and tokens differ a little.
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ STEPS: dict[str, tuple[str, Callable[[], Patches]]] = {
     "int8": ("with 8-bit products", nothing),
 }
 
+OTHER_NETWORKS = ("reuse", "int8")
+
 
 @contextmanager
 def undone(name: str) -> Iterator[None]:
@@ -152,7 +155,8 @@ def main() -> None:
                 with undone(name):
                     speed, parts = profile(model, given.seconds, given.rate, given.beam)
                 spent[name].append(parts)
-                work.add((speed.tokens, speed.steps))
+                if name not in OTHER_NETWORKS:
+                    work.add((speed.tokens, speed.steps))
         if len(work) > 1:
             sys.exit(f"not the same work: {sorted(work)} tokens and steps")
     print("| engine | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
