@@ -10,7 +10,6 @@ undone but other networks, whose scores and tokens differ a little.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from where import PARTS, Watched
+from where import PARTS, Watched, parser_of
 
 from headsync.config import EncoderConfig
 from headsync.engine import Decoded, IntArray, Memory, State, Window, load_engine
@@ -137,11 +136,7 @@ def model_of(name: str, folder: Path, classes: int) -> ModelFolder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, default=52)
-    parser.add_argument("--rate", type=float, default=15.0)
-    parser.add_argument("--beam", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS))
     given = parser.parse_args()

@@ -42,12 +42,18 @@ class Watched:
         return timed
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(told: str | None) -> argparse.ArgumentParser:
+    """What stream a network of the paper's size is to hear."""
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, default=52)
     parser.add_argument("--rate", type=float, default=15.0)
     parser.add_argument("--beam", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=10.0)
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--engines", nargs="+", default=["torch", "onnx", "int8"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
