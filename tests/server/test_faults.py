@@ -184,16 +184,21 @@ def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, no
     ("hello", 1008), (bytes(2 << 20), 1009), (np.full(800, np.nan, "<f4").tobytes(), 1008),
 ])  # fmt: skip
 def test_how_nonsense_is_answered(running: Running, message: Any, code: int) -> None:
+    answers: list[Any] = []
+
+    async def say(connection: Any) -> None:
+        await connection.send(message)  # what is too large may be refused before all of it is sent
+        while True:
+            answers.append(await connection.recv())
+
     async def talk() -> None:
         async with websockets.connect(running.ws("/v1/stream")) as connection:
             await connection.send('{"type": "start", "format": "float32"}')
             await connection.recv()
             with pytest.raises(websockets.ConnectionClosed) as error:
-                await connection.send(message)  # what is too large may be refused before all of it is sent
-                if code != 1009:
-                    assert json.loads(await connection.recv())["type"] == "error"
-                await connection.recv()
+                await say(connection)
             assert closed(error) == code
+        assert [json.loads(answer)["type"] for answer in answers] == (["error"] if code != 1009 else [])
 
     asyncio.run(talk())
 
