@@ -39,7 +39,7 @@ def nothing() -> Patches:
 
 
 def frames_projected_once() -> Patches:
-    """Every step projects the frames to keys and values again, for all layers."""
+    """Every step does the products again that make keys and values of the frames, for all layers."""
     inner, weights = OnnxEngine.decode, dict[int, Any]()
 
     def decode(self: OnnxEngine, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
