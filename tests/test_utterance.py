@@ -120,8 +120,9 @@ def test_long_silence_is_forgotten() -> None:
         assert finals(events) == []
         assert now.memory is not None
         assert now.log_ctc_TV is not None
-        assert now.memory.keys_BNHTD.shape[3] <= CONFIG.lead_frames
-        assert now.memory.keys_BNHTD.base is now.log_ctc_TV.base is None  # copies: nothing before them is held
+        assert now.memory.keys_BNHTD.shape[3] <= 2 * CONFIG.lead_frames
+        if now.first_frame:  # copies: nothing before them is held
+            assert now.memory.keys_BNHTD.base is now.log_ctc_TV.base is None
         assert len(now.log_ctc_TV) == now.memory.keys_BNHTD.shape[3] == now.evidence.frames
         assert now.first_frame + now.evidence.frames == (n + 1) * BLOCK
     events, now = hear(now, [0, 0, 1, 0], first=500 * BLOCK)
@@ -129,6 +130,39 @@ def test_long_silence_is_forgotten() -> None:
     assert final.halts == (500 * BLOCK + 3,)
     word = final.words[0]
     assert word.start_seconds < (500 * BLOCK + 2) * 0.04 < word.end_seconds
+
+
+def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
+    """Words and how surely CTC hears each of them, where only one heard with 0.8 opens an utterance."""
+    events, now = [], start(replace(CONFIG, onset=0.8))
+    for begin in range(0, len(script), size):
+        part = script[begin : begin + size]
+        log_ctc_TV, memory = spoken(np.array([label for label, _ in part]), VOCABULARY.end)
+        for frame, (label, sure) in enumerate(part):
+            log_ctc_TV[frame, [0, label]] = np.log([1 - sure, sure]) if label else [-0.01, -0.01]
+        new, now = now.push(Block(log_ctc_TV, memory, 0.04 * (begin + len(part))))
+        events += new
+    return finals(events + now.finish(0.04 * len(script))[0])
+
+
+def test_faint_words_alone_open_no_utterance_and_are_told_with_a_clear_one() -> None:
+    quiet, faint, clear = [(0, 1.0)] * 5, [(1, 0.6)], [(2, 0.9)]
+    for size in (1, 3, 8, 100):
+        assert murmur((quiet + faint) * 20 + quiet, size) == []
+        (final,) = murmur(quiet * 9 + faint + quiet + clear + quiet + faint + quiet * 4, size)
+        assert final.text == "one two one"  # six frames of lead: the first lies within it
+        assert final.halts == (46, 52, 58)
+        (final,) = murmur(quiet + faint + quiet * 2 + clear + quiet * 4, size)
+        assert final.text == "two"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.6, 0.9])), max_size=60), st.integers(1, 30))
+def test_what_is_faint_does_not_depend_on_the_size_of_blocks(script: list[tuple[int, float]], size: int) -> None:
+    one, other = murmur(script, BLOCK), murmur(script, size)
+    assert [(f.text, f.words, f.halts, f.cost_ratio) for f in one] == [
+        (f.text, f.words, f.halts, f.cost_ratio) for f in other
+    ]
 
 
 def test_memory_is_bounded_over_many_utterances() -> None:

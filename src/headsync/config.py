@@ -109,6 +109,7 @@ class DecodingConfig:
     blockwise: Literal["published", "corrected"] = "corrected"  # the rules of BS-DEC
     block_frames: int = 8  # of its corrected rules: how often it is searched
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
+    onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
     lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
     trailing_seconds: float = 1.2  # and ends after so much silence
     longest_seconds: float = 20.0  # after this long any short pause ends it
@@ -127,7 +128,7 @@ class DecodingConfig:
         _at_least(0, token_frames=self.token_frames)
         _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
         _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
-        _fraction(evidence=self.evidence)
+        _fraction(evidence=self.evidence, onset=self.onset)
         _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
@@ -177,6 +178,7 @@ class TrainingConfig:
     folder: str = "runs/run"
     start_from: str = ""  # a model folder whose weights and feature statistics to start from
     encoder_from: str = ""  # one of which to take the encoder, with its CTC and statistics, and not the decoder
+    frozen_layers: int = 0  # of the encoder, from below and with what comes before them, which keep their weights
     seed: int = 1
     threads: int = 1
     epochs: int = 100
@@ -213,7 +215,7 @@ class TrainingConfig:
         except ValueError:
             raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
-        _at_least(0, sharpen_updates=self.sharpen_updates)
+        _at_least(0, sharpen_updates=self.sharpen_updates, frozen_layers=self.frozen_layers)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)

@@ -56,7 +56,7 @@ class Utterance:
         now, done, config = self, 0, self.search.config
         evidence = now.evidence
         for frame, log_ctc_V in enumerate(block.log_ctc_TV):
-            evidence = evidence.add(log_ctc_V, config.evidence)
+            evidence = evidence.add(log_ctc_V, config.evidence, config.onset, config.lead_frames)
             if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
                 ended, (final, now) = now.number, now.finish(block.time_seconds)
@@ -69,7 +69,7 @@ class Utterance:
                     events.append(Endpoint(now.number, "silence", block.time_seconds))
         now = now._heard(block, done, len(block.log_ctc_TV), evidence)
         if endpoint.idle(now.evidence):
-            return events, now._forget(config.lead_frames)
+            return events, now._forget(2 * config.lead_frames)  # faint tokens may be that old, and the lead is before
         now = now._open(config.lead_frames)
         now = replace(now, beam=now.search.advance(now.beam, now._frames(), final=False))
         looks, now = now._looks(now.beam, len(now._stays()), block.time_seconds)

@@ -13,7 +13,7 @@ CONFIG = DecodingConfig(trailing_seconds=1.2, longest_seconds=4.0)
 
 def heard(frames: int, last: int) -> Evidence:
     """The last frame that spoke was `last`."""
-    return Evidence(spikes=(3,), tokens=(1,), last=last, frames=frames)
+    return Evidence(spikes=(3,), tokens=(1,), last=last, frames=frames, clear=True)
 
 
 def test_silence_is_idle_and_never_ends() -> None:
@@ -22,6 +22,8 @@ def test_silence_is_idle_and_never_ends() -> None:
         assert endpoint.idle(silence)
         assert not endpoint.ended(silence, CONFIG)
     assert not endpoint.idle(heard(4, 3))
+    assert endpoint.idle(heard(4, 3)._replace(clear=False))
+    assert not endpoint.ended(heard(10_000, 3)._replace(clear=False), CONFIG)
 
 
 @pytest.mark.parametrize(("frames", "last", "ends"), [

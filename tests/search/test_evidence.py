@@ -78,3 +78,34 @@ def test_all_tokens_together_speak_at_the_least_probability() -> None:
 
 def test_a_blank_of_more_than_one_by_rounding_is_silence() -> None:
     assert Evidence().add(np.array([1e-7, -20.0, -20.0], np.float32), 0.5).spikes == ()
+
+
+FAINT, CLEAR = 0.6, 0.9
+
+
+def listen(sounds: list[float], start: Evidence | None = None) -> Evidence:
+    """Every sound is a token of its own with that probability; none where it is less than a half."""
+    evidence = start or Evidence()
+    for sound in sounds:
+        log_ctc_V = np.full(4, -9.0)
+        log_ctc_V[0], log_ctc_V[1 + evidence.frames % 2] = np.log1p(-sound), np.log(sound + 1e-9)
+        evidence = evidence.add(log_ctc_V, 0.5, 0.8, 5)
+    return evidence
+
+
+def test_faint_tokens_count_once_a_clear_one_is_heard_shortly_after() -> None:
+    assert not listen([FAINT, 0, 0, FAINT]).clear
+    assert listen([FAINT, 0, 0, 0, 0, CLEAR]).spikes == (0, 5)
+    assert listen([FAINT, 0, 0, 0, 0, 0, CLEAR]).spikes == (6,)
+    assert listen([FAINT, 0, 0, CLEAR, 0, 0, 0, 0, 0, 0, 0, FAINT]).spikes == (0, 3, 11)
+    assert listen([FAINT] * 40).frames == 40
+    assert len(listen([FAINT] * 40).spikes) == 6  # however long it lasts, only so much is kept
+    assert not listen([FAINT] * 40).clear
+
+
+@given(st.lists(st.sampled_from([0.0, FAINT, CLEAR]), max_size=30), st.data())
+def test_what_is_clear_does_not_depend_on_the_cutting(sounds: list[float], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(sounds)))
+    assert listen(sounds).clear == (CLEAR in sounds)
+    assert len(listen(sounds).spikes) == len(listen(sounds).tokens)
+    assert listen(sounds[cut:], listen(sounds[:cut])) == listen(sounds)

@@ -286,6 +286,14 @@ def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
         assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
 
 
+def test_frozen_layers_keep_the_weights_they_started_with(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
+    start_from = [f"training.start_from={undisturbed}/model", "training.epochs=1"]
+    quietly(recipe, tmp_path, *start_from, "training.frozen_layers=1")
+    before, after = (load_file(folder / "model" / WEIGHTS) for folder in (undisturbed, tmp_path))
+    kept = {name for name in before if torch.equal(before[name], after[name])}
+    assert kept == {name for name in before if name.startswith(("encoder.front.", "encoder.layers.0."))}
+
+
 def test_energies_grow_sharper_after_the_first_phase() -> None:
     config = Config(
         decoder=DecoderConfig(sharpness=5.0), training=TrainingConfig(untruncated_updates=10, sharpen_updates=20)

@@ -15,6 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +44,7 @@ PARTS = (
     *("train-speech", "train-among"),  # sentences told word by word; sentences of whose words the digits are told
     *("train-babble", "dev-babble", "test-babble"),  # a string, or none, in a room full of voices
     "train-foreign",  # other speech from elsewhere, of which no test is made
+    "train-away",  # strings as if they had been recorded where the other speech was
 )
 
 LONGEST_SECONDS = 16.0
@@ -57,9 +60,19 @@ OTHER_SOUND_CHANCE = 0.5  # of a recording that is given the sound of the other 
 SAME_ONSET = ({6, 7}, {4, 5})  # the beginning of one and the rest of the other may still be heard as the other
 LENGTH_CHANCES = (0.11, 0.10, 0.12, 0.14, 0.12, 0.11, 0.10, 0.08, 0.06, 0.06)  # of 1 to 10 digits; the mean is 5
 CLEAN_PEAK_DB = -6.0
+AWAY_SPEED = (0.85, 1.45)  # of voices: children's formants lie higher, and they do not speak faster for it
+AWAY_DURATION = (0.55, 1.1)  # of their digits, against those that are read one by one
+AWAY_KBIT = (24.0, 40.0)
 
 Generator = np.random.Generator
 Spectrum = npt.NDArray[np.float64]
+
+
+class Place(NamedTuple):
+    """Where a recording was made, by its sound."""
+
+    speech: Spectrum  # long-term power of what is said
+    noise: Spectrum  # power of the background, where the speech has one
 
 
 @dataclass(frozen=True)
@@ -110,6 +123,7 @@ class Studio:
         self.room = lru_cache(maxsize=None)(self._room)
         self.sound = lru_cache(maxsize=None)(lambda path: augment.speech_spectrum(as_float(self.other(path))))
         self.voice = lru_cache(maxsize=None)(self._voice)
+        self.place = lru_cache(maxsize=None)(self._place)
 
     def make(self, part: str, index: int) -> Utterance:
         """The recording of that number, from an earlier run where it is whole."""
@@ -136,6 +150,8 @@ class Studio:
             return self._babble(part, generator)
         if part == "train-foreign":
             return self._foreign_speech(part, generator)
+        if part == "train-away":
+            return self._away(part, generator)
         if part.endswith("-babble"):
             return self._around_babble(part, index, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
@@ -290,6 +306,29 @@ class Studio:
                 made = made._replace(samples=augment.match_spectrum(made.samples, sound))
         return made._replace(samples=augment.roughen(made.samples, generator, lambda: self._babblers(part, generator)))
 
+    def _away(self, part: str, generator: Generator) -> Made:
+        """A string as if recorded where the other speech was: voice, tempo, spectrum, background and coding."""
+        speaker = _one_of(self.plan.voices(part), generator)
+        digits = generator.integers(10, size=1 + generator.choice(10, p=LENGTH_CHANCES))
+        factor, duration = generator.uniform(*AWAY_SPEED), generator.uniform(*AWAY_DURATION)
+        stretch = float(np.clip(factor * duration, 0.6, 1.4))
+        pieces = [self._piece(speaker, int(digit), stretch, generator) for digit in digits]
+        pieces, _ = _evened(pieces, ROUGH, generator)
+        lead, trail = (round(factor * SAMPLE_RATE * ROUGH.silence(generator)) for _ in range(2))
+        gaps = [_gap(generator) for _ in pieces]
+        count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
+        starts = _starts(pieces[:count], gaps, lead)
+        silence = np.zeros(starts[-1] + len(pieces[count - 1]) + trail, dtype=np.float32)
+        place = self.place(_pick(self.plan.speech(part), generator).audio)
+        sound = augment.speed(augment.join(pieces[:count], starts, silence), factor)
+        sound = augment.match_spectrum(sound, place.speech)
+        sound = sound + augment.background(place.noise * augment.speech_power(sound), len(sound), generator)
+        if generator.random() < 0.5:
+            sound = augment.roughen(sound, generator, lambda: self._babblers(part, generator))
+        sound = augment.coded(sound, generator.uniform(*AWAY_KBIT))
+        text = " ".join(DIGITS[digit] for digit in digits[:count])
+        return Made(augment.set_level(sound, generator.uniform(-40.0, -1.0)), text, speaker)
+
     def _babble(self, part: str, generator: Generator) -> Made:
         """Several voices at once, for as long as a recording may be; in half of them a string can be made out."""
         made = self._string(part, generator, replace(ROUGH, other_speech_chance=0.0))
@@ -330,6 +369,14 @@ class Studio:
         """The long-term spectrum of a digits' speaker."""
         first = [read_sound(recordings[0]) for recordings in self.plan.takes[speaker]]
         return augment.speech_spectrum(np.concatenate(first))
+
+    def _place(self, path: Path) -> Place:
+        """What a recording of other speech tells of where it was made."""
+        samples = read_sound(path)
+        first, end = augment.trim(samples)
+        around = [samples[: max(0, first - ROOM_GUARD_SAMPLES)], samples[end + ROOM_GUARD_SAMPLES :]]
+        power = max(augment.speech_power(samples), 1e-12)
+        return Place(augment.speech_spectrum(samples[first:end]), augment.noise_spectrum(around) / power)
 
     def _room(self, speaker: str) -> Spectrum:
         """The spectrum of the noise in which a speaker was recorded, from before and after some of the digits."""

@@ -1,7 +1,8 @@
 """Where utterances begin and end in a stream, by CTC evidence.
 
-An utterance opens a little before the first frame that speaks of a token and closes after a stretch of silence, so that
-minutes of silence cost nothing and are never searched. Both follow from frames alone, not from when they arrived.
+An utterance opens a little before the first frame that speaks of a token, once one does so clearly, and closes after a
+stretch of silence, so that minutes of silence cost nothing and are never searched. Both follow from frames alone, not
+from when they arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ SHORT_PAUSE_FRAMES = 5  # enough to end an utterance that has become too long
 
 def idle(evidence: Evidence) -> bool:
     """Nothing has been said yet."""
-    return not evidence.spikes
+    return not evidence.clear
 
 
 def ended(evidence: Evidence, config: DecodingConfig) -> Reason | None:

@@ -1,7 +1,9 @@
 """What CTC says about where tokens are: an output step needs evidence before it may be taken.
 
 A live microphone has seconds of silence before and between words. With a look-ahead of M frames alone, a step would be
-forced there, on nothing. So a step waits until CTC has seen one token more than have been written.
+forced there, on nothing. So a step waits until CTC has seen one token more than have been written. And in a room full
+of voices something now and then sounds a little like a word: before an utterance opens, a token must be heard clearly;
+fainter ones shortly before it then count as well.
 
 Evidence is a function of frames alone, whenever they arrive, so that it is the same for every cutting of the audio.
 """
@@ -24,18 +26,25 @@ class Evidence(NamedTuple):
     label: int = 0  # of the last frame; 0 is blank
     last: int = -1  # last frame that was not blank
     frames: int = 0
+    clear: bool = False  # whether one of the tokens was heard clearly
 
-    def add(self, log_ctc_V: FloatArray, least: float) -> Evidence:
-        """One more frame; it speaks of a token where all tokens together have at least the probability `least`."""
-        speaks = -np.expm1(min(0.0, float(log_ctc_V[0]))) >= least
-        label = 1 + int(log_ctc_V[1:].argmax()) if speaks else 0
+    def add(self, log_ctc_V: FloatArray, least: float, onset: float = 0.0, faint_frames: int = 0) -> Evidence:
+        """One more frame; it speaks of a token where all tokens together have at least the probability `least`.
+
+        With a probability of `onset` it does so clearly. Until then faint tokens are forgotten after `faint_frames`.
+        """
+        probability = -np.expm1(min(0.0, float(log_ctc_V[0])))
+        label = 1 + int(log_ctc_V[1:].argmax()) if probability >= least else 0
         begins = label not in (0, self.label)
+        kept = 0 if self.clear else bisect_left(self.spikes, self.frames - faint_frames)
+        spikes = (*self.spikes[kept:], self.frames) if begins else self.spikes[kept:]
         return Evidence(
-            spikes=(*self.spikes, self.frames) if begins else self.spikes,
-            tokens=(*self.tokens, label) if begins else self.tokens,
+            spikes=spikes,
+            tokens=(*self.tokens[kept:], label) if begins else self.tokens[kept:],
             label=label,
             last=self.frames if label else self.last,
             frames=self.frames + 1,
+            clear=self.clear or (bool(spikes) and label != 0 and probability >= onset),
         )
 
     def after(self, written: int, searched: int) -> int | None:
