@@ -16,7 +16,7 @@ import soundfile
 
 from headsync.audio import SAMPLE_RATE
 from headsync.data import audiomnist
-from headsync.data.audiomnist import BABBLE_SHARE, CLEAN_SHARE, Counts, prepare, split_speakers
+from headsync.data.audiomnist import AWAY_SHARE, BABBLE_SHARE, CLEAN_SHARE, Counts, prepare, split_speakers
 from headsync.data.kaldi import read_kaldi
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Studio, _starts
@@ -111,6 +111,7 @@ def read_all(folder: Path) -> dict[str, list[Utterance]]:
 def test_every_part_has_its_strings_as_16_bit_flac_at_16_khz(made: Path) -> None:
     for part, utterances in read_all(made).items():
         shares = {"train-clean": CLEAN_SHARE, "train-speech": 2, "train-among": 8, "train-babble": BABBLE_SHARE}
+        shares |= {"train-away": AWAY_SHARE}
         wanted = getattr(SMALL, part.split("-")[0]) // shares.get(part, 1) if part != "train-foreign" else 0
         assert len(utterances) == wanted, part
         for one in utterances:
@@ -140,6 +141,19 @@ def test_spelt_recordings_tell_every_word_that_is_said(made: Path) -> None:
             assert bool(one.text) == bool(one.speaker)  # no nonsense, and nobody unheard
             assert "speech-" not in one.speaker
     assert {one.id for one in read_all(made)["train-speech"]} <= {one.id for one in spelt}
+
+
+def test_what_an_encoder_learns_to_spell_has_every_sentence_twice_and_no_digit_among_words(made: Path) -> None:
+    letters = read_manifest(made / "train-letters.jsonl")
+    assert len({one.id for one in letters}) == len(letters)
+    sentences = [one for one in letters if not one.id.startswith("train-")]
+    assert sorted(one.text for one in sentences) == sorted(
+        2 * ["go to the shop", "he won it", "seventeen people", "the house is big"]
+    )
+    assert {one.speaker for one in sentences} == {"s2", "s4"}
+    assert {one.id for one in letters} - {one.id for one in sentences} <= {
+        one.id for one in read_manifest(made / "train-spelt.jsonl")
+    }
 
 
 def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
@@ -178,6 +192,18 @@ def test_half_of_the_babble_in_training_has_a_string_in_it(studio: Studio) -> No
     for one in made:
         assert bool(one.text) == bool(one.speaker)
         assert 2.0 <= len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS
+
+
+def test_a_string_from_away_has_the_sound_and_background_of_other_speech(studio: Studio) -> None:
+    made = [studio.record("train-away", index) for index in range(20)]
+    for one in made:
+        assert one.text
+        assert one.speaker in studio.plan.speakers["train"]
+        assert 0.1 < len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS + 0.1
+    place = studio.place(studio.plan.others["train"][0].audio)
+    hertz = np.linspace(0, SAMPLE_RATE / 2, len(place.speech))
+    assert abs(hertz[place.speech.argmax()] - 430) < 70  # the tone of the only sentence that serves
+    assert 0 < place.noise.mean() < 0.01 * place.speech.mean()
 
 
 def test_speech_from_elsewhere_is_trained_on_with_strings_beside_some_of_it(

@@ -17,6 +17,7 @@ import multiprocessing
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin tr
 BABBLE_SHARE = 16  # as many train strings for one recording of babble
 FOREIGN_SHARE = 6.4  # and for one of speech from further corpora
 SILENCE_STRINGS = 40  # in silence, and as many in babble
+AWAY_SHARE = 6  # and for one string as if it had been recorded with the other speech
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
@@ -75,6 +77,7 @@ def prepare(
     made["train-mixed"] = made["train-strings"] + made["train-foreign"] + made["train-babble"]
     made["train-last"] = made["train-strings"] + made["train-babble"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
+    made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
@@ -85,6 +88,16 @@ def prepare(
         write_manifest(out / "dev-among.jsonl", _listed(among_words(spoken, "dev")))
         for part in ("train", "dev"):
             write_manifest(out / f"{part}-told.jsonl", _listed(_speech_of(spoken, part)))
+
+
+def _twice(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+    for one in utterances:
+        yield from (one, replace(one, id=f"{one.id}-again"))
+
+
+def _letters_of(made: dict[str, list[Utterance]], strings: Counts) -> list[Utterance]:
+    """Of what is made and fully told: sentences, some of them beside a string, and a few strings alone."""
+    return [*made["train-speech"][: strings.train * 5 // 16], *fully_told(made["train"])[: strings.train * 3 // 32]]
 
 
 def _sizes(strings: Counts) -> dict[str, int]:
@@ -99,6 +112,7 @@ def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
     sizes |= {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
     sizes |= {"train-babble": strings.train // BABBLE_SHARE if plan.others["train"] else 0}
     sizes |= {"train-foreign": round(strings.train / FOREIGN_SHARE) if plan.foreign else 0}
+    sizes |= {"train-away": strings.train // AWAY_SHARE if plan.others["train"] else 0}
     sizes |= {"dev-babble": min(SILENCE_STRINGS, strings.dev) if plan.others["dev"] else 0}
     return sizes | {"test-babble": min(SILENCE_STRINGS, strings.test) if plan.others["test"] else 0}
 

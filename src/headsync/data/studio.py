@@ -192,9 +192,7 @@ class Studio:
             pieces.append(take_piece(_one_of(speakers, generator), int(digit), stretch, generator))
             gaps.append(_gap(generator))
         pieces, gains = _evened(pieces, manner, generator)
-        count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
-        starts = _starts(pieces[:count], gaps, lead)
-        length = starts[-1] + len(pieces[count - 1]) + trail
+        count, starts, length = _laid(pieces, gaps, lead, trail, factor)
         gain = 0.0 if generator.random() < manner.digital_silence_chance else float(np.mean(gains[:count]))
         room = self.room(speakers[0]) * gain**2
         joined = augment.join(pieces[:count], starts, augment.background(room, length, generator))
@@ -316,12 +314,10 @@ class Studio:
         pieces, _ = _evened(pieces, ROUGH, generator)
         lead, trail = (round(factor * SAMPLE_RATE * ROUGH.silence(generator)) for _ in range(2))
         gaps = [_gap(generator) for _ in pieces]
-        count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
-        starts = _starts(pieces[:count], gaps, lead)
-        silence = np.zeros(starts[-1] + len(pieces[count - 1]) + trail, dtype=np.float32)
+        count, starts, length = _laid(pieces, gaps, lead, trail, factor)
         place = self.place(_pick(self.plan.speech(part), generator).audio)
-        sound = augment.speed(augment.join(pieces[:count], starts, silence), factor)
-        sound = augment.match_spectrum(sound, place.speech)
+        sound = augment.join(pieces[:count], starts, np.zeros(length, dtype=np.float32))
+        sound = augment.match_spectrum(augment.speed(sound, factor), place.speech)
         sound = sound + augment.background(place.noise * augment.speech_power(sound), len(sound), generator)
         if generator.random() < 0.5:
             sound = augment.roughen(sound, generator, lambda: self._babblers(part, generator))
@@ -401,6 +397,15 @@ def _evened(pieces: Sequence[FloatArray], manner: Manner, generator: Generator) 
         return list(pieces), [1.0] * len(pieces)
     gains = [0.05 * augment.decibel(generator.uniform(-3.0, 3.0)) / _amplitude(piece) for piece in pieces]
     return [piece * np.float32(gain) for piece, gain in zip(pieces, gains, strict=True)], gains
+
+
+def _laid(
+    pieces: Sequence[FloatArray], gaps: Sequence[int], lead: int, trail: int, factor: float
+) -> tuple[int, list[int], int]:
+    """How many pieces fit into the longest recording when it is played so much faster, their starts, and its length."""
+    count = _that_fit(pieces, gaps, round(LONGEST_SECONDS * SAMPLE_RATE * factor) - lead - trail)
+    starts = _starts(pieces[:count], gaps, lead)
+    return count, starts, starts[-1] + len(pieces[count - 1]) + trail
 
 
 def _that_fit(pieces: Sequence[FloatArray], gaps: Sequence[int], room_samples: int) -> int:
