@@ -120,9 +120,8 @@ def test_long_silence_is_forgotten() -> None:
         assert finals(events) == []
         assert now.memory is not None
         assert now.log_ctc_TV is not None
-        assert now.memory.keys_BNHTD.shape[3] <= 2 * CONFIG.lead_frames
-        if now.first_frame:  # copies: nothing before them is held
-            assert now.memory.keys_BNHTD.base is now.log_ctc_TV.base is None
+        assert now.memory.keys_BNHTD.shape[3] <= CONFIG.lead_frames
+        assert now.memory.keys_BNHTD.base is now.log_ctc_TV.base is None  # copies: nothing before them is held
         assert len(now.log_ctc_TV) == now.memory.keys_BNHTD.shape[3] == now.evidence.frames
         assert now.first_frame + now.evidence.frames == (n + 1) * BLOCK
     events, now = hear(now, [0, 0, 1, 0], first=500 * BLOCK)
@@ -147,12 +146,12 @@ def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
 
 def test_faint_words_alone_open_no_utterance_and_are_told_with_a_clear_one() -> None:
     quiet, faint, clear = [(0, 1.0)] * 5, [(1, 0.6)], [(2, 0.9)]
-    for size in (1, 3, 8, 100):
-        assert murmur((quiet + faint) * 20 + quiet, size) == []
-        (final,) = murmur(quiet * 9 + faint + quiet + clear + quiet + faint + quiet * 4, size)
-        assert final.text == "one two one"  # six frames of lead: the first lies within it
-        assert final.halts == (46, 52, 58)
-        (final,) = murmur(quiet + faint + quiet * 2 + clear + quiet * 4, size)
+    for size in (1, 3, 8, 12):
+        assert murmur((quiet + faint) * 40 + quiet, size) == []
+        (final,) = murmur(quiet * 9 + (faint + quiet) * 3 + clear + quiet + faint + quiet * 4, size)
+        assert final.text == "one one one two one"
+        assert final.halts == (46, 52, 58, 64, 70)
+        (final,) = murmur(quiet + faint + quiet * 2 + clear + quiet * 4, size)  # ten frames are a pause
         assert final.text == "two"
 
 

@@ -56,7 +56,7 @@ class Utterance:
         now, done, config = self, 0, self.search.config
         evidence = now.evidence
         for frame, log_ctc_V in enumerate(block.log_ctc_TV):
-            evidence = evidence.add(log_ctc_V, config.evidence, config.onset, config.lead_frames)
+            evidence = evidence.add(log_ctc_V, config)
             if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
                 ended, (final, now) = now.number, now.finish(block.time_seconds)
@@ -69,7 +69,7 @@ class Utterance:
                     events.append(Endpoint(now.number, "silence", block.time_seconds))
         now = now._heard(block, done, len(block.log_ctc_TV), evidence)
         if endpoint.idle(now.evidence):
-            return events, now._forget(2 * config.lead_frames)  # faint tokens may be that old, and the lead is before
+            return events, now._forget(now._idle_frames(config.lead_frames))
         now = now._open(config.lead_frames)
         now = replace(now, beam=now.search.advance(now.beam, now._frames(), final=False))
         looks, now = now._looks(now.beam, len(now._stays()), block.time_seconds)
@@ -112,8 +112,12 @@ class Utterance:
         assert self.log_ctc_TV is not None
         return Heard(self.memory, self.log_ctc_TV, self.evidence)
 
+    def _idle_frames(self, lead: int) -> int:
+        """How many of the last frames an utterance may yet begin with: `lead` before what may be said next, or was."""
+        return lead + (self.evidence.frames - self.evidence.spikes[0] if self.evidence.spikes else 0)
+
     def _forget(self, keep: int) -> Utterance:
-        """Silence before an utterance: only the last `keep` frames matter."""
+        """Before an utterance only the last `keep` frames matter."""
         drop = max(0, self.evidence.frames - keep)
         if drop == 0 or self.memory is None:
             return self
@@ -130,7 +134,7 @@ class Utterance:
         """Before the first search: let the utterance begin `lead` frames before its first evidence."""
         if self.is_open or endpoint.idle(self.evidence):
             return self
-        now = self._forget(self.evidence.frames - max(0, self.evidence.spikes[0] - lead))
+        now = self._forget(self._idle_frames(lead))
         assert now.memory is not None
         return replace(now, is_open=True, memory=now.search.engine.place(now.memory, 0))
 

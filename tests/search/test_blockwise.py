@@ -304,7 +304,7 @@ def told(script: list[int], rules: str, **given: Any) -> Hypothesis:
     log_ctc, memory = spoken(labels, VOCABULARY.end)
     evidence = Evidence()
     for log_ctc_V in log_ctc:
-        evidence = evidence.add(log_ctc_V, 0.5)
+        evidence = evidence.add(log_ctc_V, DecodingConfig())
     engine = ReadingEngine(VOCABULARY.size)
     searching = search(engine, rules, VOCABULARY.end, block_frames=len(script), ctc_weight=0.3, **given)
     return searching.advance(searching.start(), Heard(engine.place(memory, 0), log_ctc, evidence), final=False).best

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headsync.config import DecodingConfig
 from headsync.search.evidence import Evidence
 
 labels = st.lists(st.integers(0, 3), max_size=30)
@@ -21,7 +22,7 @@ def scores(label: int, classes: int = 5) -> np.ndarray:
 def read(sequence: list[int], start: Evidence | None = None, least: float = 0.5) -> Evidence:
     evidence = start or Evidence()
     for label in sequence:
-        evidence = evidence.add(scores(label), least)
+        evidence = evidence.add(scores(label), DecodingConfig(evidence=least))
     return evidence
 
 
@@ -68,19 +69,20 @@ def test_forgotten_silence_only_moves_the_reading(silence: int, sequence: list[i
 def test_all_tokens_together_speak_at_the_least_probability() -> None:
     """The probability of all that is not blank counts, not that of the best token; exactly the least is enough."""
     spread = np.log(np.array([0.5, 0.2, 0.2, 0.1]))
-    assert Evidence().add(spread, 0.4999).spikes == (0,)
-    assert Evidence().add(spread, 0.5001).spikes == ()
+    assert Evidence().add(spread, DecodingConfig(evidence=0.4999)).spikes == (0,)
+    assert Evidence().add(spread, DecodingConfig(evidence=0.5001)).spikes == ()
     half = np.log(np.array([0.5, 0.25, 0.25]))
     exact = -np.expm1(half[0])
-    assert Evidence().add(half, float(exact)).spikes == (0,)
-    assert Evidence().add(spread, 0.4999).tokens == (1,)
+    assert Evidence().add(half, DecodingConfig(evidence=float(exact))).spikes == (0,)
+    assert Evidence().add(spread, DecodingConfig(evidence=0.4999)).tokens == (1,)
 
 
 def test_a_blank_of_more_than_one_by_rounding_is_silence() -> None:
-    assert Evidence().add(np.array([1e-7, -20.0, -20.0], np.float32), 0.5).spikes == ()
+    assert Evidence().add(np.array([1e-7, -20.0, -20.0], np.float32), DecodingConfig()).spikes == ()
 
 
 FAINT, CLEAR = 0.6, 0.9
+MURMUR = DecodingConfig(onset=0.8, trailing_seconds=0.2, longest_seconds=0.8)  # 5 and 20 frames
 
 
 def listen(sounds: list[float], start: Evidence | None = None) -> Evidence:
@@ -89,18 +91,20 @@ def listen(sounds: list[float], start: Evidence | None = None) -> Evidence:
     for sound in sounds:
         log_ctc_V = np.full(4, -9.0)
         log_ctc_V[0], log_ctc_V[1 + evidence.frames % 2] = np.log1p(-sound), np.log(sound + 1e-9)
-        evidence = evidence.add(log_ctc_V, 0.5, 0.8, 5)
+        evidence = evidence.add(log_ctc_V, MURMUR)
     return evidence
 
 
-def test_faint_tokens_count_once_a_clear_one_is_heard_shortly_after() -> None:
+def test_faint_tokens_count_once_a_clear_one_is_heard_before_a_pause() -> None:
     assert not listen([FAINT, 0, 0, FAINT]).clear
     assert listen([FAINT, 0, 0, 0, 0, CLEAR]).spikes == (0, 5)
     assert listen([FAINT, 0, 0, 0, 0, 0, CLEAR]).spikes == (6,)
+    assert listen([FAINT, 0, 0, 0, FAINT, 0, 0, 0, CLEAR]).spikes == (0, 4, 8)
     assert listen([FAINT, 0, 0, CLEAR, 0, 0, 0, 0, 0, 0, 0, FAINT]).spikes == (0, 3, 11)
-    assert listen([FAINT] * 40).frames == 40
-    assert len(listen([FAINT] * 40).spikes) == 6  # however long it lasts, only so much is kept
-    assert not listen([FAINT] * 40).clear
+    murmured = listen([FAINT] * 40)
+    assert not murmured.clear
+    assert murmured.frames == 40
+    assert murmured.spikes == tuple(range(19, 40))  # however long it lasts, only so much is kept
 
 
 @given(st.lists(st.sampled_from([0.0, FAINT, CLEAR]), max_size=30), st.data())

@@ -152,7 +152,7 @@ def read(
     beam, evidence, partials = searching.start(), Evidence(), []
     for first in range(0, len(script), sizes):
         for log_ctc_V in log_ctc[first : first + sizes]:
-            evidence = evidence.add(log_ctc_V, 0.5)
+            evidence = evidence.add(log_ctc_V, DecodingConfig())
         so_far = Memory(*(part[:, :, :, : evidence.frames] for part in memory))
         beam = searching.advance(beam, Heard(so_far, log_ctc[: evidence.frames], evidence), final=False)
         partials.append(beam.best.tokens)

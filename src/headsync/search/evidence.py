@@ -3,7 +3,7 @@
 A live microphone has seconds of silence before and between words. With a look-ahead of M frames alone, a step would be
 forced there, on nothing. So a step waits until CTC has seen one token more than have been written. And in a room full
 of voices something now and then sounds a little like a word: before an utterance opens, a token must be heard clearly;
-fainter ones shortly before it then count as well.
+fainter ones before it then count as well, if no pause lies between.
 
 Evidence is a function of frames alone, whenever they arrive, so that it is the same for every cutting of the audio.
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headsync.audio import FloatArray
+from headsync.config import DecodingConfig
 
 
 class Evidence(NamedTuple):
@@ -28,15 +29,16 @@ class Evidence(NamedTuple):
     frames: int = 0
     clear: bool = False  # whether one of the tokens was heard clearly
 
-    def add(self, log_ctc_V: FloatArray, least: float, onset: float = 0.0, faint_frames: int = 0) -> Evidence:
-        """One more frame; it speaks of a token where all tokens together have at least the probability `least`.
+    def add(self, log_ctc_V: FloatArray, config: DecodingConfig) -> Evidence:
+        """One more frame; it speaks of a token where all tokens together have at least the probability `evidence`.
 
-        With a probability of `onset` it does so clearly. Until then faint tokens are forgotten after `faint_frames`.
+        With the probability `onset` it does so clearly. Until then, tokens are forgotten as an utterance ends: after
+        so much silence, or when they have become too old.
         """
         probability = -np.expm1(min(0.0, float(log_ctc_V[0])))
-        label = 1 + int(log_ctc_V[1:].argmax()) if probability >= least else 0
+        label = 1 + int(log_ctc_V[1:].argmax()) if probability >= config.evidence else 0
         begins = label not in (0, self.label)
-        kept = 0 if self.clear else bisect_left(self.spikes, self.frames - faint_frames)
+        kept = 0 if self.clear else self._fresh(config)
         spikes = (*self.spikes[kept:], self.frames) if begins else self.spikes[kept:]
         return Evidence(
             spikes=spikes,
@@ -44,8 +46,14 @@ class Evidence(NamedTuple):
             label=label,
             last=self.frames if label else self.last,
             frames=self.frames + 1,
-            clear=self.clear or (bool(spikes) and label != 0 and probability >= onset),
+            clear=self.clear or (bool(spikes) and label != 0 and probability >= config.onset),
         )
+
+    def _fresh(self, config: DecodingConfig) -> int:
+        """The first of the faint tokens that still counts."""
+        if self.frames - 1 - self.last >= config.trailing_frames:
+            return len(self.spikes)
+        return bisect_left(self.spikes, self.frames - config.longest_frames)
 
     def after(self, written: int, searched: int) -> int | None:
         """The first spike for one token more than were written that was not searched in vain; None: not yet."""
