@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from headsync.cli.average import average
 from headsync.cli.bench import bench
 from headsync.cli.calibrate import calibrate
 from headsync.cli.compare import compare
@@ -66,6 +67,7 @@ app.command()(compare)
 app.command()(perplexity)
 app.add_typer(plot, name="plot")
 app.command()(calibrate)
+app.command()(average)
 app.command()(export)
 app.command()(bench)
 

@@ -97,10 +97,13 @@ def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several weight files."""
+    """The mean of several weight files, of the same tensors."""
     mean: dict[str, Any] = {}
     for path in paths:
-        for name, tensor in load_file(path).items():
+        weights = load_file(path)
+        if mean and mean.keys() != weights.keys():
+            raise KeyError(f"{path} holds other tensors")
+        for name, tensor in weights.items():
             mean[name] = mean.get(name, 0) + tensor.double() / len(paths)
     return {name: tensor.float() for name, tensor in mean.items()}
 
