@@ -33,10 +33,11 @@ from headsync.errors import DataError
 RECIPE = 2  # raise it when the same seed would give other recordings
 STRINGS = Counts(train=16_000, dev=400, test=600)
 CLEAN_SHARE = 6  # as many train strings for one that is left clean, to begin training with
-BABBLE_SHARE = 16  # as many train strings for one recording of babble
+BABBLE_SHARE = 6.4  # as many train strings for one recording of babble
+FEW_BABBLE_SHARE = 16  # and where there is less of it
 FOREIGN_SHARE = 6.4  # and for one of speech from further corpora
+AWAY_SHARE = 8 / 3  # and for one string as if it had been recorded with the other speech
 SILENCE_STRINGS = 40  # in silence, and as many in babble
-AWAY_SHARE = 6  # and for one string as if it had been recorded with the other speech
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
@@ -73,9 +74,13 @@ def prepare(
             progress(done, len(jobs))
     made["train-strings"] = [one for one in made["train"] if OTHER_SPEECH not in one.speaker]
     made["train-all"] = made["train"] + made["train-among"]
-    made["train-voices"] = made["train"] + made["train-babble"]
-    made["train-mixed"] = made["train-strings"] + made["train-foreign"] + made["train-babble"]
-    made["train-last"] = made["train-strings"] + made["train-babble"]
+    few = made["train-babble"][: strings.train // FEW_BABBLE_SHARE]
+    made["train-voices"] = made["train"] + few
+    made["train-mixed"] = made["train-strings"] + made["train-foreign"] + few
+    made["train-heard"] = made["train"] + few + made["train-foreign"] + made["train-away"]
+    made["train-mixed-away"] = made["train-mixed"] + made["train-away"]
+    made["train-last"] = made["train-strings"] + few + made["train-away"]
+    made["train-babbled"] = made["train-strings"] + made["train-babble"] + made["train-away"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
@@ -110,9 +115,9 @@ def _sizes(strings: Counts) -> dict[str, int]:
 def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
     sizes = {"train-speech": strings.train // 2 if plan.told else 0}
     sizes |= {"train-among": min(strings.train // 8, VARIANTS * len(plan.among))}
-    sizes |= {"train-babble": strings.train // BABBLE_SHARE if plan.others["train"] else 0}
+    sizes |= {"train-babble": round(strings.train / BABBLE_SHARE) if plan.others["train"] else 0}
     sizes |= {"train-foreign": round(strings.train / FOREIGN_SHARE) if plan.foreign else 0}
-    sizes |= {"train-away": strings.train // AWAY_SHARE if plan.others["train"] else 0}
+    sizes |= {"train-away": round(strings.train / AWAY_SHARE) if plan.others["train"] else 0}
     sizes |= {"dev-babble": min(SILENCE_STRINGS, strings.dev) if plan.others["dev"] else 0}
     return sizes | {"test-babble": min(SILENCE_STRINGS, strings.test) if plan.others["test"] else 0}
 
