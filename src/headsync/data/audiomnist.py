@@ -95,9 +95,9 @@ def prepare(
             write_manifest(out / f"{part}-told.jsonl", _listed(_speech_of(spoken, part)))
 
 
-def _twice(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    for one in utterances:
-        yield from (one, replace(one, id=f"{one.id}-again"))
+def _twice(utterances: Iterable[Utterance]) -> list[Utterance]:
+    once = list(utterances)
+    return once + [replace(one, id=f"{one.id}-again") for one in once]
 
 
 def _letters_of(made: dict[str, list[Utterance]], strings: Counts) -> list[Utterance]:
