@@ -9,7 +9,7 @@ import jiwer
 import numpy as np
 import pytest
 
-from headsync import Final, ModelError, Recognizer
+from headsync import Final, ModelError, Recognizer, Word
 from headsync.audio import mix_down, read_audio, resample
 from headsync.cli.demo import RECORDINGS
 from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, prepare, split_speakers
