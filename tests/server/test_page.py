@@ -369,7 +369,7 @@ def test_with_the_keyboard_alone(browser: Any, running: Running, spoken: Path) -
         hand_over(page, spoken)
         page.focus("#along")
         after = []
-        for _ in range(20):
+        for _ in range(30):  # words and the parts of the player are stops, too
             page.keyboard.press("Tab")
             after.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
         for name in ("copy", "save-txt", "save-srt", "save-vtt", "clear", "back", "SUMMARY"):
