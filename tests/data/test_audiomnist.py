@@ -195,7 +195,7 @@ def test_half_of_the_babble_in_training_has_a_string_in_it(studio: Studio) -> No
         assert 2.0 <= len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS
 
 
-def test_a_string_from_away_has_the_sound_and_background_of_other_speech(studio: Studio) -> None:
+def test_strings_from_away_are_whole_and_a_place_has_the_sound_and_background_of_its_speech(studio: Studio) -> None:
     made = [studio.record("train-away", index) for index in range(20)]
     for one in made:
         assert one.text

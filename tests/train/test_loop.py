@@ -292,6 +292,7 @@ def test_frozen_layers_keep_the_weights_they_started_with(recipe: Path, undistur
     before, after = (load_file(folder / "model" / WEIGHTS) for folder in (undisturbed, tmp_path))
     kept = {name for name in before if torch.equal(before[name], after[name])}
     assert kept == {name for name in before if name.startswith(("encoder.front.", "encoder.layers.0."))}
+    assert_complains(ConfigError, "encoder has fewer layers", recipe, tmp_path / "other", "training.frozen_layers=2")
 
 
 def test_energies_grow_sharper_after_the_first_phase() -> None:

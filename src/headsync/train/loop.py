@@ -121,6 +121,8 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     """The network with its first weights, as the settings would have it compute."""
     torch.manual_seed(config.training.seed)
     model = Model(config, config.features.columns, vocabulary.size)
+    if config.training.frozen_layers > config.encoder.layers:
+        raise ConfigError(f"training.frozen_layers = {config.training.frozen_layers}: the encoder has fewer layers")
     if config.training.frozen_layers:
         for part in (model.encoder.front, *model.encoder.layers[: config.training.frozen_layers]):
             part.requires_grad_(False)
