@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,15 +84,16 @@ def test_a_blank_of_more_than_one_by_rounding_is_silence() -> None:
 
 FAINT, CLEAR = 0.6, 0.9
 MURMUR = DecodingConfig(onset=0.8, trailing_seconds=0.2, longest_seconds=0.8)  # 5 and 20 frames
+LONG = DecodingConfig(onset=0.8, trailing_seconds=2.0)
 
 
-def listen(sounds: list[float], start: Evidence | None = None) -> Evidence:
+def listen(sounds: list[float], start: Evidence | None = None, config: DecodingConfig = MURMUR) -> Evidence:
     """Every sound is a token of its own with that probability; none where it is less than a half."""
     evidence = start or Evidence()
     for sound in sounds:
         log_ctc_V = np.full(4, -9.0)
         log_ctc_V[0], log_ctc_V[1 + evidence.frames % 2] = np.log1p(-sound), np.log(sound + 1e-9)
-        evidence = evidence.add(log_ctc_V, MURMUR)
+        evidence = evidence.add(log_ctc_V, config)
     return evidence
 
 
@@ -101,15 +103,33 @@ def test_faint_tokens_count_once_a_clear_one_is_heard_before_a_pause() -> None:
     assert listen([FAINT, 0, 0, 0, 0, 0, CLEAR]).spikes == (6,)
     assert listen([FAINT, 0, 0, 0, FAINT, 0, 0, 0, CLEAR]).spikes == (0, 4, 8)
     assert listen([FAINT, 0, 0, CLEAR, 0, 0, 0, 0, 0, 0, 0, FAINT]).spikes == (0, 3, 11)
-    murmured = listen([FAINT] * 40)
+    murmured = listen([0.5] * 40)  # says nothing for a token, and nothing against it
     assert not murmured.clear
     assert murmured.frames == 40
     assert murmured.spikes == tuple(range(19, 40))  # however long it lasts, only so much is kept
 
 
+def test_the_odds_of_several_faint_tokens_are_multiplied() -> None:
+    """Odds of 1.5 each: four within a second make the 4 of 0.8, three do not, nor do four that are further apart."""
+    assert [listen([FAINT] * count).clear for count in (1, 2, 3, 4)] == [False, False, False, True]
+    assert listen([FAINT, *[0] * 4] * 4).clear is True
+    assert listen(([FAINT] + [0] * 8) * 3 + [FAINT], config=LONG).clear is False
+    assert listen(([FAINT] + [0] * 7) * 3 + [FAINT], config=LONG).clear is True
+    assert listen([2 / 3, 0, 2 / 3 + 1e-9]).clear is True  # twice 2
+
+
+def test_a_token_that_is_held_counts_with_its_clearest_frame_alone() -> None:
+    evidence = Evidence()
+    for probability in (0.6, 0.75, 0.7, 0.75, 0.6):
+        evidence = evidence.add(np.log(np.array([1 - probability, probability, 1e-9])), MURMUR)
+    assert evidence.spikes == (0,)
+    assert evidence.peaks == (pytest.approx(0.75),)
+    assert not evidence.clear
+
+
 @given(st.lists(st.sampled_from([0.0, FAINT, CLEAR]), max_size=30), st.data())
 def test_what_is_clear_does_not_depend_on_the_cutting(sounds: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(sounds)))
-    assert listen(sounds).clear == (CLEAR in sounds)
+    assert listen(sounds).clear >= (CLEAR in sounds)
     assert len(listen(sounds).spikes) == len(listen(sounds).tokens)
     assert listen(sounds[cut:], listen(sounds[:cut])) == listen(sounds)

@@ -25,7 +25,7 @@ WORDS_PER_MINUTE = 165  # of espeak-ng when nothing is asked of it
 PITCHES = (25, 75)  # of espeak-ng, on its scale to 99
 F0_HERTZ = {"kal16": (90, 130), "awb": (100, 150), "rms": (80, 120), "slt": (150, 220)}  # of flite's voices
 
-_FLITE = {"train": ("kal16", "awb"), "dev": ("rms", "slt")}
+_FLITE = {"train": ("kal16", "awb", "slt"), "dev": ("rms",)}
 _ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-029")
 _TIMBRES = ("m1", "m2", "m3", "m4", "m6", "m7", "f1", "f2", "f3", "f4", "f5", "klatt2", "klatt4", "steph", "linda")
 
