@@ -109,7 +109,7 @@ class DecodingConfig:
     blockwise: Literal["published", "corrected"] = "corrected"  # the rules of BS-DEC
     block_frames: int = 8  # of its corrected rules: how often it is searched
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
-    onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
+    onset: float = 0.5  # and an utterance opens only with tokens that are as sure together as one of this probability
     lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
     trailing_seconds: float = 1.2  # and ends after so much silence
     longest_seconds: float = 20.0  # after this long any short pause ends it
