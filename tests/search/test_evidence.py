@@ -63,7 +63,7 @@ def test_a_step_needs_a_spike_more_than_written_and_not_searched(
 def test_forgotten_silence_only_moves_the_reading(silence: int, sequence: list[int], data: st.DataObject) -> None:
     forgotten = data.draw(st.integers(0, silence))
     moved = read([0] * silence + sequence).forget(forgotten)
-    assert moved == read([0] * (silence - forgotten) + sequence)
+    assert moved == read([0] * (silence - forgotten) + sequence)._replace(near=moved.near)
     assert read([1, 0], moved) == read([0] * (silence - forgotten) + [*sequence, 1, 0])
 
 
@@ -133,3 +133,50 @@ def test_what_is_clear_does_not_depend_on_the_cutting(sounds: list[float], data:
     assert listen(sounds).clear >= (CLEAR in sounds)
     assert len(listen(sounds).spikes) == len(listen(sounds).tokens)
     assert listen(sounds[cut:], listen(sounds[:cut])) == listen(sounds)
+
+
+ALONE = DecodingConfig(onset=0.8, background_db=20.0)
+
+
+def beside(sounds: list[tuple[float, float]], config: DecodingConfig = ALONE) -> Evidence:
+    """Every sound is a token of its own with that probability, and so loud."""
+    evidence = Evidence()
+    for sound, level in sounds:
+        log_ctc_V = np.full(4, -9.0)
+        log_ctc_V[0], log_ctc_V[1 + evidence.frames % 2] = np.log1p(-sound), np.log(sound + 1e-9)
+        evidence = evidence.add(log_ctc_V, config, level)
+    return evidence
+
+
+QUIET = (0.0, 10.0)
+
+
+def test_what_is_much_softer_than_the_loudest_token_is_no_token() -> None:
+    loud, soft, softer = (CLEAR, 60.0), (CLEAR, 41.0), (CLEAR, 39.0)
+    assert beside([loud, *[QUIET] * 8, soft]).spikes == (0, 9)
+    assert beside([loud, *[QUIET] * 8, softer]).spikes == (0,)
+    assert beside([loud, *[QUIET] * 8, softer]).last == 0
+    assert beside([loud, *[QUIET] * 8, softer], DecodingConfig(onset=0.8)).spikes == (0, 9)  # as by default
+    assert beside([soft, *[QUIET] * 8, loud]).spikes == (0, 9)  # what was clear stays
+    assert beside([softer, *[QUIET] * 8, loud]).spikes == (0, 9)
+
+
+def test_a_token_is_as_loud_as_the_sound_that_it_follows() -> None:
+    loud, soft = (CLEAR, 60.0), (CLEAR, 30.0)
+    assert beside([loud, *[QUIET] * 5, soft]).spikes == (0, 6)  # 18 decibels fainter after six frames
+    assert beside([loud, *[QUIET] * 6, soft]).spikes == (0,)
+
+
+def test_soft_tokens_that_are_not_clear_make_room_for_a_loud_one() -> None:
+    murmur, loud = (FAINT, 35.0), (CLEAR, 60.0)
+    assert beside([murmur, *[QUIET] * 3, loud]).spikes == (4,)
+    assert beside([murmur, *[QUIET] * 3, loud]).tokens == (1,)
+    assert beside([(FAINT, 45.0), *[QUIET] * 3, murmur, *[QUIET] * 3, loud]).spikes == (0, 8)
+    faint = beside([murmur, *[QUIET] * 3, (FAINT, 60.0)])
+    assert (faint.spikes, faint.clear, faint.levels) == ((4,), False, (60.0,))
+
+
+def test_background_is_known_from_the_frame_added_last() -> None:
+    assert not beside([QUIET]).is_background(ALONE)
+    assert beside([(CLEAR, 60.0), *[QUIET] * 8]).is_background(ALONE)
+    assert not beside([(CLEAR, 60.0), *[QUIET] * 8]).is_background(DecodingConfig())
