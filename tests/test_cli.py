@@ -521,7 +521,7 @@ def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(audiomnist, "prepare", lambda source, out, **rest: asked.update(source=source, out=out, **rest))
     numbers = ("--train", 5, "--dev", 3, "--test", 2, "--seed", 9, "--workers", 2)
     others = ("--speech", tmp_path / "speech", "--foreign", tmp_path / "a.jsonl", "--foreign", tmp_path / "b.jsonl")
-    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", *others, "--voices", *numbers)
+    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", *others, *numbers)
     assert result.exit_code == 0, result.stderr
     assert callable(asked.pop("progress"))
     assert asked == {
@@ -530,7 +530,6 @@ def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch,
         "strings": audiomnist.Counts(train=5, dev=3, test=2),
         "speech": tmp_path / "speech",
         "foreign": [tmp_path / "a.jsonl", tmp_path / "b.jsonl"],
-        "voices": True,
         "seed": 9,
         "workers": 2,
     }

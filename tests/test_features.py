@@ -97,16 +97,6 @@ def test_digital_silence_is_finite() -> None:
 # --- statistics ---
 
 
-def test_a_level_is_the_power_of_a_frame_in_decibels() -> None:
-    sound = np.random.default_rng(2).normal(0, 0.1, 4000).astype(np.float32)
-    whole = features.levels(log_mel(sound))
-    assert features.levels(log_mel(sound / 10)) == pytest.approx(whole - 20.0, abs=0.01)
-    assert whole == pytest.approx(10 * np.log10(np.exp(log_mel(sound)).sum(1)), abs=0.01)
-    assert np.isfinite(features.levels(log_mel(np.zeros(4000, np.float32)))).all()
-    assert features.levels(np.zeros((0, NUM_MEL), np.float32)).shape == (0,)
-    assert features.levels(np.pad(log_mel(sound), ((0, 0), (0, 3)))) == pytest.approx(whole)  # without pitch
-
-
 def test_statistics_over_utterances_are_those_of_all_frames() -> None:
     utterances = [log_mel(speech_like(4_000, seed)) for seed in range(3)]
     frames = np.concatenate(utterances).astype(np.float64)

@@ -26,7 +26,6 @@ class Block(NamedTuple):
     log_ctc_TV: FloatArray
     memory: Memory
     time_seconds: float  # how much audio had to arrive for it
-    level_T: FloatArray  # how loud each frame is, or the right context behind it, in decibels
 
 
 @dataclass(frozen=True)
@@ -36,24 +35,20 @@ class Blocks:
     engine: Engine
     config: EncoderConfig
     features_TF: FloatArray  # that no embedded frame has passed by yet
-    level_T: FloatArray  # of each of these
     ahead_TE: FloatArray  # embedded frames of the right context: the next window begins with them
-    ahead_T: FloatArray  # how loud they are
     state: State
     embedded: int = 0  # frames so far
     delay_samples: int = 0  # that must come behind a feature frame before it is there
 
     @classmethod
     def start(cls, engine: Engine, config: EncoderConfig, columns: int = NUM_MEL, delay_samples: int = 0) -> Blocks:
-        none, nobody, state = np.zeros((0, columns), np.float32), np.zeros(0, np.float32), engine.start_encoder(1)
-        ahead = np.zeros((0, 0), np.float32)
-        return cls(engine, config, none, nobody, ahead, nobody, state, delay_samples=delay_samples)
+        none, state = np.zeros((0, columns), np.float32), engine.start_encoder(1)
+        return cls(engine, config, none, np.zeros((0, 0), np.float32), state, delay_samples=delay_samples)
 
-    def push(self, features_TF: FloatArray, level_T: FloatArray, final: bool) -> tuple[list[Block], Blocks]:
-        """All blocks that are complete with these features, and how loud they are; with `final`, all there are."""
+    def push(self, features_TF: FloatArray, final: bool) -> tuple[list[Block], Blocks]:
+        """All blocks that are complete with these features; with `final`, all there are."""
         blocks: list[Block] = []
-        features_TF = np.concatenate([self.features_TF, features_TF])
-        now = replace(self, features_TF=features_TF, level_T=np.concatenate([self.level_T, level_T]))
+        now = replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
         while (missing := now._missing) is not None and len(now.features_TF) >= needed_features(missing):
             now = now._embed(missing)
             block, now = now._encode()
@@ -81,12 +76,8 @@ class Blocks:
             return self
         new = self.engine.embed(self.features_TF[None, : needed_features(count)])[0]
         ahead = np.concatenate([self.ahead_TE, new]) if len(self.ahead_TE) else new
-        passed = SUBSAMPLING * count
-        louder = self.level_T[:passed].reshape(count, SUBSAMPLING).max(axis=1)
-        return replace(
-            self, features_TF=self.features_TF[passed:], level_T=self.level_T[passed:], ahead_TE=ahead,
-            ahead_T=np.concatenate([self.ahead_T, louder]), embedded=self.embedded + count,
-        )  # fmt: skip
+        rest = self.features_TF[SUBSAMPLING * count :]
+        return replace(self, features_TF=rest, ahead_TE=ahead, embedded=self.embedded + count)
 
     def _encode(self) -> tuple[Block, Blocks]:
         centre, width = self.config.centre_frames, self.config.centre_frames + self.config.right_frames
@@ -96,9 +87,8 @@ class Blocks:
         length = len(self.ahead_TE[:width])
         window[0, :length] = self.ahead_TE[:width]
         encoded = self.engine.encode(window, np.array([length]), self.state)
-        after = replace(self, ahead_TE=self.ahead_TE[centre:], ahead_T=self.ahead_T[centre:], state=encoded.state)
-        level_T = _loudest_ahead(self.ahead_T[:length], min(centre, length), width - centre)
-        return _block(encoded, level_T, self._audio_seconds), after
+        after = replace(self, ahead_TE=self.ahead_TE[centre:], state=encoded.state)
+        return _block(encoded, min(centre, length), self._audio_seconds), after
 
     @property
     def _audio_seconds(self) -> float:
@@ -109,11 +99,6 @@ class Blocks:
         return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples
 
 
-def _block(encoded: Encoded, level_T: FloatArray, seconds: float) -> Block:
-    keys, values = (part[:, :, :, : len(level_T)] for part in encoded.memory)
-    return Block(encoded.log_ctc_BTV[0, : len(level_T)], Memory(keys, values), seconds, level_T)
-
-
-def _loudest_ahead(level_T: FloatArray, frames: int, right: int) -> FloatArray:
-    """Of each of the first frames: how loud it becomes within the right context, for CTC tells a word as it begins."""
-    return np.array([level_T[frame : frame + right + 1].max() for frame in range(frames)], np.float32)
+def _block(encoded: Encoded, frames: int, seconds: float) -> Block:
+    keys, values = (part[:, :, :, :frames] for part in encoded.memory)
+    return Block(encoded.log_ctc_BTV[0, :frames], Memory(keys, values), seconds)

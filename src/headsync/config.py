@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -110,8 +109,7 @@ class DecodingConfig:
     blockwise: Literal["published", "corrected"] = "corrected"  # the rules of BS-DEC
     block_frames: int = 8  # of its corrected rules: how often it is searched
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
-    onset: float = 0.5  # and an utterance opens only with tokens that are as sure together as one of this probability
-    background_db: float = 0.0  # a token so much softer than the loudest of its utterance is not one; 0: any may be
+    onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
     lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
     trailing_seconds: float = 1.2  # and ends after so much silence
     longest_seconds: float = 20.0  # after this long any short pause ends it
@@ -127,7 +125,7 @@ class DecodingConfig:
         _at_least(1, nbest=self.nbest)
         _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, block_frames=self.block_frames)
         _at_least(0, lead_seconds=self.lead_seconds, token_lead_frames=self.token_lead_frames)
-        _at_least(0, token_frames=self.token_frames, background_db=self.background_db)
+        _at_least(0, token_frames=self.token_frames)
         _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
         _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
         _fraction(evidence=self.evidence, onset=self.onset)
@@ -136,11 +134,6 @@ class DecodingConfig:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
         _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
-
-    @property
-    def background(self) -> float:
-        """How much softer than the loudest a token may be, in decibels."""
-        return self.background_db or math.inf
 
     @property
     def lead_frames(self) -> int:

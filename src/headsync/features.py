@@ -134,13 +134,6 @@ class Statistics(NamedTuple):
         return cls(arrays["mean"], arrays["deviation"])
 
 
-def levels(frames: FloatArray) -> FloatArray:
-    """How loud each frame is, in decibels: the power of all its mel bands."""
-    energies = frames[:, :NUM_MEL]
-    most = energies.max(axis=1, keepdims=True, initial=-np.inf)
-    return np.asarray(10.0 / np.log(10.0) * (most[:, 0] + np.log(np.exp(energies - most).sum(axis=1))), np.float32)
-
-
 def normalise(frames: FloatArray, statistics: Statistics) -> FloatArray:
     """Frames as the network sees them: zero mean and unit deviation over the training set."""
     return (frames - statistics.mean) / statistics.deviation

@@ -21,7 +21,7 @@ from headsync.config import DecodingConfig, build
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
-from headsync.features import Features, levels, normalise
+from headsync.features import Features, normalise
 from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
 from headsync.search.build import build_search
 from headsync.search.lm import load_language_model
@@ -127,8 +127,8 @@ class Session:
             return []
         waiting, self._waiting = np.concatenate(self._waiting), []
         frames, self._features = self._recognizer.features.step(waiting, self._features, final)
-        heard = normalise(frames, self._recognizer.folder.statistics)
-        blocks, self._blocks = self._blocks.push(heard, levels(frames), final)
+        frames = normalise(frames, self._recognizer.folder.statistics)
+        blocks, self._blocks = self._blocks.push(frames, final)
         events: list[Event] = []
         for block in blocks:
             events += self._hear(block)

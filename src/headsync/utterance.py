@@ -26,8 +26,6 @@ from headsync.search.hypothesis import Heard, Hypothesis
 from headsync.tokens import Vocabulary
 from headsync.words import timed_words
 
-NOT_A_TOKEN = -50.0  # log probability of what is not said by the one who speaks
-
 
 @dataclass(frozen=True)
 class Utterance:
@@ -56,12 +54,9 @@ class Utterance:
         """Hear a block: partial texts, and a final one for every utterance that ends in it."""
         events: list[Event] = []
         now, done, config = self, 0, self.search.config
-        evidence, block = now.evidence, block._replace(log_ctc_TV=block.log_ctc_TV.copy())
+        evidence = now.evidence
         for frame, log_ctc_V in enumerate(block.log_ctc_TV):
-            evidence = evidence.add(log_ctc_V, config, float(block.level_T[frame]))
-            if evidence.is_background(config):
-                log_ctc_V[:] = NOT_A_TOKEN
-                log_ctc_V[0] = 0.0
+            evidence = evidence.add(log_ctc_V, config)
             if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
                 ended, (final, now) = now.number, now.finish(block.time_seconds)
@@ -86,8 +81,7 @@ class Utterance:
         now = self._open(self.search.config.lead_frames)
         after = replace(
             self, beam=self.search.start(self.looking), memory=None, room=Room(), log_ctc_TV=None, is_open=False,
-            # a token that is cut through does not begin again
-            evidence=Evidence(label=self.evidence.label, near=self.evidence.near),
+            evidence=Evidence(label=self.evidence.label),  # a token that is cut through does not begin again
             told=("", 0), looked=0, quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
         )  # fmt: skip
         if endpoint.idle(self.evidence) or now.memory is None:

@@ -33,7 +33,7 @@ def search(engine: TableEngine, beam: int = 1, m: int = 4, most: float = 0.2) ->
 
 def heard(spikes: tuple[int, ...], frames: int) -> Evidence:
     spikes = tuple(spike for spike in spikes if spike < frames)
-    return Evidence(spikes, (1,) * len(spikes), last=spikes[-1] if spikes else -1, frames=frames)
+    return Evidence(spikes, (1,) * len(spikes), frames=frames)
 
 
 def frames_of(spikes: tuple[int, ...], frames: int) -> Heard:
@@ -66,7 +66,7 @@ def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) ->
             final = True
             continue
         t = halts[-1] if halts else 0
-        limit = max(t, max(spikes, default=-1) + 1 if spike is None else spike) + m
+        limit = NO_LIMIT if spike is None else max(t, spike) + m
         window = Window(np.array([limit]), np.array([FRAMES]), np.array([final]))
         step = engine.decode(np.array([tokens[-1] if tokens else end]), memory, state, window)
         if not step.ready_B[0]:
@@ -154,7 +154,7 @@ def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
     assert held.live == (Hypothesis(searched=13),)
     assert searching.advance(held, frames_of((2, 3, 9), 30), final=False).live == held.live
     ended = searching.advance(held, frames_of((2, 3, 9), 30), final=True)
-    assert engine.asked[-1].limit_B.tolist() == [14]  # M past the last evidence, and not into the pause behind it
+    assert engine.asked[-1].limit_B.tolist() == [NO_LIMIT]
     assert ended.best.tokens == ()
     assert ended.best.steps == 1
 
@@ -173,8 +173,7 @@ def test_t_never_passes_its_limit_and_never_falls(seed: int, spikes: tuple[int, 
     engine = TableEngine(seed, CLASSES, -1.0)
     best = listen(search(engine, m=m), spikes, [10, 20]).best
     assert best.halts == tuple(sorted(best.halts))
-    limits = {*(spike + m for spike in spikes), *(halt + m for halt in (0, *best.halts))}
-    limits.add(max(spikes, default=-1) + 1 + m)
+    limits = {NO_LIMIT, *(spike + m for spike in spikes), *(halt + m for halt in (0, *best.halts))}
     assert all(
         int(window.limit_B[0]) in limits for window in engine.asked
     )  # from a spike or from t_{i-1}, or at the end
@@ -224,7 +223,7 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all_texts(seed: int) -> No
         longer = [one for token in (1, 2) for one in scores((*prefix, token), step.state, score + log_p[token])]
         return [(score + log_p[3], prefix), *longer]
 
-    best = listen(search(engine, beam=300, m=FRAMES, most=0.01), (), []).best
+    best = listen(search(engine, beam=300, most=0.01), (), []).best
     score, tokens = max(scores((), engine.start_decoder(1), 0.0))
     assert best.tokens == tokens
     assert best.score == pytest.approx(score, abs=1e-9)

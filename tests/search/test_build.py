@@ -139,7 +139,7 @@ def events_of(searching: Any, network: TorchEngine, encoder: EncoderConfig, size
     blocks, now, events, first = Blocks.start(network, encoder), Utterance.start(searching, CHARACTERS), [], 0
     for size in (*sizes, len(features)):
         arrived, first = features[first : first + size], first + size
-        new, blocks = blocks.push(arrived, arrived[:, 0], final=first >= len(features))
+        new, blocks = blocks.push(arrived, final=first >= len(features))
         for block in new:
             told, now = now.push(block)
             events += told

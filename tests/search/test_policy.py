@@ -14,7 +14,6 @@ from headsync.search.evidence import Evidence
 from headsync.search.policy import (
     POLICIES,
     Policy,
-    at_the_end,
     frames_ahead,
     lookahead,
     trigger,
@@ -111,12 +110,3 @@ def test_offline_attention_has_no_limit() -> None:
 
 def test_there_is_a_policy_for_each_mechanism_and_no_other() -> None:
     assert set(POLICIES) == set(MECHANISMS)
-
-
-def test_at_the_end_a_step_looks_as_far_past_the_last_evidence_as_any_other() -> None:
-    evidence = said(10, 20)._replace(last=22)
-    assert at_the_end(lookahead, 5, evidence, 16) == 23 + 16
-    assert at_the_end(lookahead, 50, evidence, 16) == 66
-    assert at_the_end(trigger, 5, evidence, 3) == 23 + 3
-    for policy in (unlimited, whole_blocks, whole_utterance):
-        assert at_the_end(policy, 5, evidence, 16) == NO_LIMIT

@@ -26,9 +26,6 @@ def audiomnist(
         list[Path] | None,
         typer.Option(help="A manifest of further speech that is not digits, to train on; may be repeated."),
     ] = None,
-    voices: Annotated[
-        bool, typer.Option("--voices", help="Let flite and espeak-ng speak further strings and sentences to train on.")
-    ] = False,
     train: Annotated[int, typer.Option(min=1, help="Strings to train on.")] = 16_000,
     dev: Annotated[int, typer.Option(min=1, help="Strings to stop training by.")] = 400,
     test: Annotated[int, typer.Option(min=1, help="Strings to measure with.")] = 600,
@@ -42,8 +39,8 @@ def audiomnist(
     strings = Counts(train=train, dev=dev, test=test)
     with progress_bar("strings") as progress:
         make(
-            source, out, strings=strings, speech=speech, foreign=foreign or (), voices=voices, seed=seed,
-            workers=workers, progress=progress,
+            source, out, strings=strings, speech=speech, foreign=foreign or (), seed=seed, workers=workers,
+            progress=progress,
         )  # fmt: skip
     typer.echo(f"{out}: ready.")
 

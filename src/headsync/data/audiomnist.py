@@ -6,8 +6,7 @@ makes the same files, and a second run makes only what is missing.
 
 With a folder of other speech (Kaldi lists, such as speechocean762) there is also speech without digits, for which the
 right answer is silence, and two further lists for measuring: naturally spoken strings, and sentences without digits.
-Manifests of further corpora add speech without digits that has nothing to do with those lists. With `voices`,
-synthesisers speak further strings and sentences in one breath, as joined digits are not (`synthesis.py`).
+Manifests of further corpora add speech without digits that has nothing to do with those lists.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from headsync.data import synthesis
 from headsync.data.kaldi import Spoken, read_kaldi
 from headsync.data.manifest import Counts as Counts
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
@@ -39,7 +37,6 @@ BABBLE_SHARE = 6.4  # as many train strings for one recording of babble
 FEW_BABBLE_SHARE = 16  # and where there is less of it
 FOREIGN_SHARE = 6.4  # and for one of speech from further corpora
 AWAY_SHARE = 8 / 3  # and for one string as if it had been recorded with the other speech
-SPOKEN_SHARE, DEV_SPOKEN_SHARE = 10 / 3, 5 / 3  # and for one string or sentence that a machine speaks
 SILENCE_STRINGS = 40  # in silence, and as many in babble
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
@@ -56,14 +53,11 @@ def prepare(
     strings: Counts = STRINGS,
     speech: Path | None = None,
     foreign: Sequence[Path] = (),
-    voices: bool = False,
     seed: int = 1,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Make the corpus under `out`; `progress` hears how many recordings are there and how many there will be."""
-    if voices:
-        _check_voices(speech)
     out = Path(out)
     takes, sexes = find_takes(Path(source))
     spoken = {part: read_kaldi(Path(speech), part) for part in ("train", "test")} if speech else {}
@@ -71,7 +65,7 @@ def prepare(
     told, among = told_sentences(spoken, "train"), tuple(among_words(spoken, "train"))
     plan = Plan(out, seed, takes, split_speakers(sexes), others, told, among, from_elsewhere(foreign))
     _stamp(plan)
-    sizes = _sizes(strings) | _sizes_of_speech(plan, strings) | (_sizes_of_voices(strings) if voices else {})
+    sizes = _sizes(strings) | _sizes_of_speech(plan, strings)
     jobs = [(part, index) for part, count in sizes.items() for index in range(count)]
     made: dict[str, list[Utterance]] = {part: [] for part in PARTS}
     for done, ((part, _), utterance) in enumerate(zip(jobs, _make_all(plan, jobs, workers), strict=True), 1):
@@ -126,16 +120,6 @@ def _sizes_of_speech(plan: Plan, strings: Counts) -> dict[str, int]:
     sizes |= {"train-away": round(strings.train / AWAY_SHARE) if plan.others["train"] else 0}
     sizes |= {"dev-babble": min(SILENCE_STRINGS, strings.dev) if plan.others["dev"] else 0}
     return sizes | {"test-babble": min(SILENCE_STRINGS, strings.test) if plan.others["test"] else 0}
-
-
-def _sizes_of_voices(strings: Counts) -> dict[str, int]:
-    return {"train-spoken": round(strings.train / SPOKEN_SHARE), "dev-spoken": round(strings.dev / DEV_SPOKEN_SHARE)}
-
-
-def _check_voices(speech: Path | None) -> None:
-    if speech is None:
-        raise DataError("voices speak the sentences of other speech, too; name a corpus of it with --speech.")
-    synthesis.check()
 
 
 def _stamp(plan: Plan) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headsync.audio import SAMPLE_RATE, FloatArray
-from headsync.data import augment, synthesis
+from headsync.data import augment
 from headsync.data.kaldi import Spoken
 from headsync.data.manifest import Utterance
 from headsync.data.takes import (
@@ -45,7 +45,6 @@ PARTS = (
     *("train-babble", "dev-babble", "test-babble"),  # a string, or none, in a room full of voices
     "train-foreign",  # other speech from elsewhere, of which no test is made
     "train-away",  # strings as if they had been recorded where the other speech was
-    *("train-spoken", "dev-spoken"),  # the same of strings and sentences that machines speak in one breath
 )
 
 LONGEST_SECONDS = 16.0
@@ -64,8 +63,6 @@ CLEAN_PEAK_DB = -6.0
 AWAY_SPEED = (0.85, 1.45)  # of voices: children's formants lie higher, and they do not speak faster for it
 AWAY_DURATION = (0.55, 1.1)  # of their digits, against those that are read one by one
 AWAY_KBIT = (24.0, 40.0)
-SPOKEN_DURATION = (0.7, 1.35)  # of what machines speak, against how they do by themselves
-SPOKEN_STRING_CHANCE = 0.65  # the others are sentences
 
 Generator = np.random.Generator
 Spectrum = npt.NDArray[np.float64]
@@ -155,8 +152,6 @@ class Studio:
             return self._foreign_speech(part, generator)
         if part == "train-away":
             return self._away(part, generator)
-        if part.endswith("-spoken"):
-            return self._spoken(part, generator)
         if part.endswith("-babble"):
             return self._around_babble(part, index, generator)
         clean_part = part if part in ("dev", "train-clean") else "test"  # phone and silence: the same strings as test
@@ -320,32 +315,15 @@ class Studio:
         lead, trail = (round(factor * SAMPLE_RATE * ROUGH.silence(generator)) for _ in range(2))
         gaps = [_gap(generator) for _ in pieces]
         count, starts, length = _laid(pieces, gaps, lead, trail, factor)
-        sound = augment.join(pieces[:count], starts, np.zeros(length, dtype=np.float32))
-        text = " ".join(DIGITS[digit] for digit in digits[:count])
-        return Made(self._elsewhere(augment.speed(sound, factor), part, generator), text, speaker)
-
-    def _spoken(self, part: str, generator: Generator) -> Made:
-        """A string or a sentence by a machine, in one breath or with small pauses, as if recorded elsewhere as well."""
-        said = synthesis.voices(part.split("-")[0])
-        voice = said[int(generator.integers(len(said)))]
-        factor, duration = generator.uniform(*AWAY_SPEED), generator.uniform(*SPOKEN_DURATION)
-        digits = generator.integers(10, size=1 + generator.choice(10, p=LENGTH_CHANCES))
-        text = " ".join(DIGITS[digit] for digit in digits) if generator.random() < SPOKEN_STRING_CHANCE else ""
-        words = _with_pauses(text, generator) or _pick(self.plan.speech(part), generator).text
-        sound = synthesis.say(words, voice, float(np.clip(factor * duration, 0.6, 1.9)), generator)
-        lead, trail = (round(factor * SAMPLE_RATE * ROUGH.silence(generator)) for _ in range(2))
-        sound = augment.speed(np.pad(sound, (lead, trail)), factor)
-        return Made(self._elsewhere(sound, part, generator), text, str(voice))
-
-    def _elsewhere(self, sound: FloatArray, part: str, generator: Generator) -> FloatArray:
-        """The sound as if recorded where the other speech was: spectrum, background, coding and level."""
         place = self.place(_pick(self.plan.speech(part), generator).audio)
-        sound = augment.match_spectrum(sound, place.speech)
+        sound = augment.join(pieces[:count], starts, np.zeros(length, dtype=np.float32))
+        sound = augment.match_spectrum(augment.speed(sound, factor), place.speech)
         sound = sound + augment.background(place.noise * augment.speech_power(sound), len(sound), generator)
         if generator.random() < 0.5:
             sound = augment.roughen(sound, generator, lambda: self._babblers(part, generator))
         sound = augment.coded(sound, generator.uniform(*AWAY_KBIT))
-        return augment.set_level(sound, generator.uniform(-40.0, -1.0))
+        text = " ".join(DIGITS[digit] for digit in digits[:count])
+        return Made(augment.set_level(sound, generator.uniform(-40.0, -1.0)), text, speaker)
 
     def _babble(self, part: str, generator: Generator) -> Made:
         """Several voices at once, for as long as a recording may be; in half of them a string can be made out."""
@@ -411,13 +389,6 @@ def _gap(generator: Generator) -> int:
     """Samples between two digits; below zero they overlap, as natural speech runs together."""
     low, high = ((-0.08, -0.02), (0.0, 0.1), (0.1, 0.4), (0.4, 1.0))[generator.choice(4, p=(0.35, 0.35, 0.2, 0.1))]
     return round(generator.uniform(low, high) * SAMPLE_RATE)
-
-
-def _with_pauses(text: str, generator: Generator) -> str:
-    """Words as one would write them to be read: in one breath, or in groups; a comma is a small pause."""
-    size = (99, 99, 3, 2, 4, 1)[generator.integers(6)]
-    words = text.split()
-    return ", ".join(" ".join(words[first : first + size]) for first in range(0, len(words), size))
 
 
 def _evened(pieces: Sequence[FloatArray], manner: Manner, generator: Generator) -> tuple[list[FloatArray], list[float]]:

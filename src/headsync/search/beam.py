@@ -18,12 +18,12 @@ from functools import cached_property
 import numpy as np
 
 from headsync.config import DecodingConfig
-from headsync.engine import BoolArray, Engine, IntArray, Memory, Window
+from headsync.engine import NO_LIMIT, BoolArray, Engine, IntArray, Memory, Window
 from headsync.search import ctc_prefix
 from headsync.search.hotwords import Hotwords
 from headsync.search.hypothesis import Beam, Heard, Hypothesis
 from headsync.search.joint import Candidates, Heeded, Joint
-from headsync.search.policy import Policy, at_the_end
+from headsync.search.policy import Policy
 from headsync.search.scorers import LanguageModel, Scores, logsumexp
 from headsync.search.step import Answers, Step, answers, rows_of
 from headsync.streaming import take_rows
@@ -97,7 +97,7 @@ class Search:
         """Where a hypothesis may look; None if it has to wait."""
         ahead = self.config.lookahead_frames if self.ahead is None else self.ahead
         limit = self.policy(len(h.tokens), h.t, h.searched, heard.evidence, ahead)
-        return at_the_end(self.policy, h.t, heard.evidence, ahead) if limit is None and final else limit
+        return NO_LIMIT if limit is None and final else limit
 
     def _write(self, beam: Beam, step: Step, heard: Heard, final: bool) -> Beam:
         """All are decided: score what may follow, and keep the best; or hold those that would end too early."""

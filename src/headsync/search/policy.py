@@ -5,11 +5,7 @@ where that lies further on: silence moves the base forward, and nothing is writt
 
 A policy says the first frame that a step may not look at, or None where there is no evidence for it yet. It is given
 how many tokens are `written`, the frame `t` at which the last one was decided, the frame up to which the step has been
-`searched` in vain, and `ahead`, how many frames it may look past its base.
-
-At the end of an utterance a step is taken without evidence as well, for CTC may have missed a word between others. It
-looks as far past the last evidence as any step past its own: what lies behind is the pause that ended the utterance,
-and with voices in the background a word would be found there.
+`searched` in vain, and `ahead`, how many frames it may look past its base. At the end of speech None means all of it.
 """
 
 from __future__ import annotations
@@ -48,11 +44,6 @@ def whole_blocks(written: int, t: int, searched: int, evidence: Evidence, ahead:
 def whole_utterance(written: int, t: int, searched: int, evidence: Evidence, ahead: int) -> int | None:
     """Offline attention looks at everything, so it has to wait for the end."""
     return None
-
-
-def at_the_end(policy: Policy, t: int, evidence: Evidence, ahead: int) -> int:
-    """Where a step without evidence may look when the utterance has ended; all of it, where no limit was set before."""
-    return max(t, evidence.last + 1) + ahead if policy in (lookahead, trigger) else NO_LIMIT
 
 
 POLICIES: dict[str, Policy] = {
