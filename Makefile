@@ -26,6 +26,7 @@ check: $(READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=src $(BIN)/mypy --config-file= --ignore-missing-imports benchmarks recipes
 
 format: $(READY)  ## put the style right
 	$(BIN)/ruff check --fix .

@@ -124,7 +124,8 @@ def measure(gradient: Callable[[], Any], adam: Callable[[], Any], rounds: int) -
     gradient()  # memory finds its place only beside what the products hold, as that of training does in some updates
     ready()
     turns = [(seconds(gradient), seconds(adam), ready()) for _ in range(rounds)]
-    return Times(*(statistics.median(column) for column in zip(*turns, strict=True)), products.operations, peak_mb)
+    step, update, product = (statistics.median(column) for column in zip(*turns, strict=True))
+    return Times(step, update, product, products.operations, peak_mb)
 
 
 def seconds(work: Callable[[], Any]) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Watched:
     """An engine whose calls are timed."""
 
     def __init__(self, inner: Engine) -> None:
-        self.inner, self.spent = inner, Counter[str]()
+        self.inner, self.spent = inner, defaultdict[str, float](float)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self.inner, name)

@@ -27,7 +27,8 @@ RATE = 16_000
 
 def string(takes: Takes, speaker: str, rng: np.random.Generator) -> tuple[np.ndarray, list[tuple[str, float, float]]]:
     """Samples, and of every digit its word, start and end in seconds."""
-    pieces, words = [np.zeros(int(rng.uniform(0.1, 1.0) * RATE), np.float32)], []
+    pieces: list[np.ndarray] = [np.zeros(int(rng.uniform(0.1, 1.0) * RATE), np.float32)]
+    words = []
     for digit in rng.integers(10, size=5):
         take = read_take(takes[speaker][digit][rng.integers(len(takes[speaker][digit]))])
         first = sum(map(len, pieces))
