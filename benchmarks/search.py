@@ -77,7 +77,7 @@ def run(beam: int, classes: int, frames: int, pre_beam: int) -> tuple[float, int
     total = 0.0
     for first in range(0, frames, BLOCK):
         for log_ctc_V in log_ctc_TV[first : first + BLOCK]:
-            evidence = evidence.add(log_ctc_V, DecodingConfig())
+            evidence = evidence.add(log_ctc_V, config)
         heard = Heard(Memory(*(x[:, :, :, : evidence.frames] for x in memory)), log_ctc_TV[: evidence.frames], evidence)
         started = time.process_time()
         now = searching.advance(now, heard, final=evidence.frames == frames)
