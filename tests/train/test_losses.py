@@ -40,7 +40,7 @@ def an_output(seed: int = 1) -> Output:
     decoder = torch.randn(2, 3, CLASSES, generator=source, requires_grad=True)
     weights = torch.rand(2, 2, 3, 4, generator=source)
     ends = torch.tensor([[[1, 2, 4], [2, 2, 2]], [[3, 3, 9], [1, 2, 9]]])
-    return Output(ctc, torch.tensor(FRAMES), decoder, [Aligned(weights, ends)])
+    return Output(ctc, torch.tensor(FRAMES), decoder, [Aligned(weights, ends)], torch.zeros(2, 4, 1))
 
 
 def ctc_by_enumeration(logits_TV: Tensor, text: list[int]) -> float:

@@ -23,6 +23,7 @@ class Output(NamedTuple):
     frames_B: Tensor  # encoder frames of each row
     decoder_BLV: Tensor  # logits
     alignments: list[Aligned]  # one per decoder layer that attends to frames
+    encoded_BTE: Tensor  # the encoder's frames
 
 
 class Model(nn.Module):
@@ -47,4 +48,4 @@ class Model(nn.Module):
         padding_BL = F.pad(tokens_BL[:, 1:] == self.start, (1, 0))
         limit_BL = limit_BL.expand(tokens_BL.shape).masked_fill(padding_BL, 0)
         logits, alignments = self.decoder.whole(tokens_BL, frames_BTE, limit_BL)
-        return Output(self.ctc(frames_BTE), frames_B, logits, alignments)
+        return Output(self.ctc(frames_BTE), frames_B, logits, alignments, frames_BTE)

@@ -32,8 +32,10 @@ from headsync.framing import embedded_frames
 from headsync.tokens import Vocabulary
 from headsync.train.augment import mask
 from headsync.train.plan import FRAMES_PER_SECOND, WHOLE, Split
+from headsync.train.teacher import Teacher
 
 PADDING = -100  # in targets: no output step here
+NO_STATES = torch.empty(0)
 ENERGIES = Features()
 
 
@@ -44,6 +46,7 @@ class Batch(NamedTuple):
     lengths_B: Tensor
     tokens_BL: Tensor  # <sos> and the tokens
     targets_BL: Tensor  # the tokens and <eos>; PADDING behind
+    states_BTD: Tensor = NO_STATES  # a teacher's, by encoder frames; NaN where it has none
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
@@ -108,9 +111,10 @@ class Batches(Dataset[Batch]):
         rows: Sequence[Sequence[int]],
         augment: tuple[TrainingConfig, int] | None = None,  # settings and epoch
         features: Features = ENERGIES,
+        teacher: Teacher | None = None,
     ) -> None:
         self.utterances, self.vocabulary, self.statistics = utterances, vocabulary, statistics
-        self.rows, self.augment, self.features = rows, augment, features
+        self.rows, self.augment, self.features, self.teacher = rows, augment, features, teacher
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -121,7 +125,10 @@ class Batches(Dataset[Batch]):
     def make(self, rows: Sequence[int], sounds: Mapping[str, bytes] | None = None) -> Batch:
         """The batch of these rows; what is in shards has been read before."""
         features = [self._features(index, (sounds or {}).get(self.utterances[index].id)) for index in rows]
-        return collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
+        batch = collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
+        if self.teacher is None:
+            return batch
+        return batch._replace(states_BTD=self.teacher.together([self.utterances[index] for index in rows], features))
 
     def share(self, number: int, split: Split, sounds: Mapping[str, bytes] | None = None) -> Share:
         """The rows of a batch that one process works on; it has at least one, which then counts for nothing."""

@@ -36,6 +36,7 @@ from headsync.train.ranks import ALONE, Ranks, joined
 from headsync.train.report import Mute, Report
 from headsync.train.schedule import noam
 from headsync.train.starting import take_statistics, take_weights
+from headsync.train.teacher import Teacher
 
 REMEDY = "lower training.noam_factor or raise warmup_updates"
 
@@ -49,6 +50,7 @@ class Run(Course[DevResult]):
     dev: list[Utterance]
     statistics: Statistics
     features: Features
+    teacher: Teacher | None = None
 
     def updates(self, report: Report) -> Iterator[None]:
         batches = train_batches(self)
@@ -109,7 +111,9 @@ def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> R
     check_same(folder / CHECKPOINT, progress.fingerprint)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    run = Run(config, folder, vocabulary, model, adam, progress, ranks, train_set, dev_set, statistics, features)
+    teacher = Teacher.load(Path(config.training.teacher)) if config.training.teacher else None
+    corpus = (train_set, dev_set, statistics, features, teacher)
+    run = Run(config, folder, vocabulary, model, adam, progress, ranks, *corpus)
     resume(run, say)
     if ranks.first:
         save_folder(run.model_folder, config, vocabulary, statistics)
@@ -150,7 +154,7 @@ def epoch_rows(run: Run) -> list[list[int]]:
 def train_batches(run: Run) -> Batches:
     """All batches of the present epoch."""
     augment = (run.config.training, run.progress.epoch)
-    return Batches(run.train, run.vocabulary, run.statistics, epoch_rows(run), augment, run.features)
+    return Batches(run.train, run.vocabulary, run.statistics, epoch_rows(run), augment, run.features, run.teacher)
 
 
 def dev_batches(run: Run) -> Batches:

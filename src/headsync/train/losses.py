@@ -1,6 +1,6 @@
 """The joint loss of section 5.1: w * CTC + (1 - w) * cross-entropy of the decoder, with label smoothing.
 
-Mechanisms that count tokens add the quantity loss.
+Mechanisms that count tokens add the quantity loss, and an encoder that has a teacher how unlike it is.
 
 Shapes: B rows, T encoder frames, L output steps, V output classes.
 """
@@ -31,6 +31,7 @@ class Losses(NamedTuple):
     halt: Tensor  # mean halting position, as a fraction of the utterance
     mass: Tensor  # mean sum of attention weights of a head at a step
     quantity: Tensor  # by how many tokens the mechanisms miscount, per output step; 0 where they do not count
+    unlike: Tensor  # share of a teacher's variance that the encoder's frames leave open; 0 without a teacher
 
     def detached(self) -> Losses:
         return self._replace(joint=self.joint.detach())
@@ -47,8 +48,11 @@ def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
     wrong = ((output.decoder_BLV.argmax(-1) != batch.targets_BL) & exists_BL).sum()
     halt, mass = _watch(output, exists_BL)
     quantity = quantity_loss(output, batch)
-    joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention + config.quantity_weight * quantity
-    return Losses(joint, ctc.detach(), attention.detach(), wrong, exists_BL.sum(), halt, mass, quantity.detach())
+    unlike = teacher_loss(output, batch)
+    joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention
+    joint = joint + config.quantity_weight * quantity + config.teacher_weight * unlike
+    counts = (wrong, exists_BL.sum(), halt, mass)
+    return Losses(joint, ctc.detach(), attention.detach(), *counts, quantity.detach(), unlike.detach())
 
 
 def merged(parts: Sequence[Losses], weights: Sequence[float], ranks: Ranks) -> Losses:
@@ -78,6 +82,27 @@ def quantity_loss(output: Output, batch: Batch) -> Tensor:
     if not miscounts_B:
         return output.decoder_BLV.new_zeros(())
     return torch.stack(miscounts_B).mean(0).sum() / (batch.targets_BL != PADDING).sum()
+
+
+def teacher_loss(output: Output, batch: Batch) -> Tensor:
+    """The share of the teacher's variance that no linear map of the encoder's frames explains.
+
+    The best map is found anew for each batch, by least squares, so that nothing is learned which recognition does not
+    need. As it is the best, the loss does not change with it to first order, and it is taken as given.
+    """
+    if not batch.states_BTD.numel():
+        return output.decoder_BLV.new_zeros(())
+    known_BT = ~batch.states_BTD[..., 0].isnan()
+    x_NE, y_ND = output.encoded_BTE[known_BT].float(), batch.states_BTD[known_BT]
+    if len(x_NE) <= 2 * x_NE.shape[1]:  # so few frames that a map explains them whatever they are
+        return output.decoder_BLV.new_zeros(())
+    x_NE = x_NE - x_NE.mean(0)
+    y_ND = (y_ND - y_ND.mean(0)) / (y_ND.std(0) + 1e-5)
+    with torch.no_grad():
+        x = x_NE.double()
+        ridge = 1e-4 * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        map_ED = torch.linalg.solve(x.T @ x + ridge, x.T @ y_ND.double()).float()
+    return (y_ND - x_NE @ map_ED).square().mean()
 
 
 @torch.no_grad()

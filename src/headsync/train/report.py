@@ -63,6 +63,8 @@ class Report:
             "loss": float(losses.joint.detach()), "ctc": float(losses.ctc), "attention": float(losses.attention),
             "error": float(losses.wrong) / float(losses.steps), "halt": float(losses.halt), "mass": float(losses.mass),
         }  # fmt: skip
+        if self.config.training.teacher:
+            values["unlike"] = float(losses.unlike)
         self._updated(progress, values, frames)
 
     def _updated(self, progress: checkpoint.Progress, values: dict[str, float], amount: int) -> None:
@@ -105,8 +107,11 @@ class Report:
         m, speed = self.means, self.amount / FRAMES_PER_SECOND / (time.monotonic() - self.since)
         return (
             f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  error {m['error']:.1%}  "
-            f"halt {m['halt']:.2f}  mass {m['mass']:.2f}  {speed:.0f} s/s"
+            f"halt {m['halt']:.2f}  mass {m['mass']:.2f}{self._teacher()}  {speed:.0f} s/s"
         )
+
+    def _teacher(self) -> str:
+        return f"  unlike {self.means['unlike']:.2f}" if "unlike" in self.means else ""
 
 
 class Mute(Report):

@@ -1,0 +1,159 @@
+"""A teacher: its states by recording, and how unlike them an encoder's frames are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from headsync.audio import FloatArray
+from headsync.config import load_config
+from headsync.data.manifest import Utterance, read_manifest
+from headsync.errors import ConfigError
+from headsync.features import Features
+from headsync.framing import embedded_frames, needed_features
+from headsync.nn.model import Output
+from headsync.train.data import Batch, features_of
+from headsync.train.loop import train
+from headsync.train.losses import teacher_loss
+from headsync.train.teacher import INDEX, STATES, Teacher
+
+WIDTH, COLUMNS = 6, 9
+
+
+def rows(*counts: int, columns: int, seed: int = 1) -> Tensor:
+    """Rows of noise, as many frames of each as given, NaN behind."""
+    source = torch.Generator().manual_seed(seed)
+    made = torch.full((len(counts), max(counts), columns), torch.nan)
+    for row, count in enumerate(counts):
+        made[row, :count] = torch.randn(count, columns, generator=source)
+    return made
+
+
+def unlike(frames_BTE: Tensor, states_BTD: Tensor) -> Tensor:
+    nothing = torch.empty(0)
+    output = Output(nothing, nothing, nothing, [], frames_BTE)
+    return teacher_loss(output, Batch(nothing, nothing, nothing, nothing, states_BTD))
+
+
+def by_least_squares(frames_NE: Tensor, states_ND: Tensor) -> Tensor:
+    """What the best linear map leaves open, all of it open to differentiation."""
+    frames, states = frames_NE - frames_NE.mean(0), states_ND - states_ND.mean(0)
+    states = states / states.std(0)
+    return (states - frames @ torch.linalg.lstsq(frames, states).solution).square().mean()
+
+
+def test_a_map_of_the_frames_leaves_nothing_open_and_noise_nearly_all() -> None:
+    frames = rows(300, 200, columns=WIDTH).nan_to_num(7.0)
+    states = torch.einsum("bte,ed->btd", frames, rows(WIDTH, columns=COLUMNS, seed=2)[0]) + 3.0
+    states[1, 200:] = torch.nan
+    assert float(unlike(frames, states)) < 1e-6
+    assert float(unlike(frames, rows(300, 200, columns=COLUMNS, seed=3))) > 0.95
+
+
+def test_value_and_gradient_are_those_of_least_squares() -> None:
+    frames = rows(150, columns=WIDTH).requires_grad_()
+    states = rows(150, columns=COLUMNS, seed=2) + frames.detach() @ rows(WIDTH, columns=COLUMNS, seed=3)[0]
+    expected = by_least_squares(frames[0].double(), states[0].double())
+    (wanted,) = torch.autograd.grad(expected, frames)
+    found = unlike(frames, states)
+    (slope,) = torch.autograd.grad(found, frames)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(slope, wanted, rtol=2e-2, atol=2e-5)
+
+
+def test_what_lies_behind_a_row_and_rows_without_states_do_not_count() -> None:
+    frames, states = rows(80, 60, 70, columns=WIDTH), rows(80, 60, 70, columns=COLUMNS, seed=2)
+    states[2] = torch.nan
+    alone = unlike(torch.cat([frames[0, :80], frames[1, :60]])[None], torch.cat([states[0, :80], states[1, :60]])[None])
+    torch.testing.assert_close(unlike(frames.nan_to_num(1e3), states), alone)
+
+
+def test_a_batch_without_a_teacher_or_with_too_few_frames_has_no_loss() -> None:
+    frames = rows(100, columns=WIDTH)
+    assert float(unlike(frames, torch.empty(0))) == 0
+    assert float(unlike(frames[:, : 2 * WIDTH], rows(2 * WIDTH, columns=COLUMNS))) == 0
+
+
+def spoken(name: str, speed: float = 1.0) -> Utterance:
+    return Utterance(id=name, audio=Path(name), text="", seconds=1.0, speaker="s", speed=speed)
+
+
+def features(frames: int) -> FloatArray:
+    return np.zeros((needed_features(frames), 80), np.float32)
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Teacher:
+    np.save(tmp_path / STATES, np.arange(20, dtype=np.float16).reshape(10, 2))
+    (tmp_path / INDEX).write_text(json.dumps({"a.flac": [0, 4], "b.flac": [4, 6]}))
+    return Teacher.load(tmp_path)
+
+
+def test_states_stand_beside_the_frames_of_their_recordings(teacher: Teacher) -> None:
+    found = teacher.together([spoken("b.flac"), spoken("a.flac")], [features(6), features(4)])
+    assert found.shape == (2, 6, 2)
+    assert found[0].tolist() == [[8, 9], [10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
+    assert found[1, :4].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert found[1, 4:].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("utterance", "frames"),
+    [(spoken("other.flac"), 4), (spoken("a.flac", speed=1.1), 4), (spoken("a.flac"), 8)],
+    ids=["not heard", "at another speed", "of another length"],
+)
+def test_other_recordings_have_no_states(teacher: Teacher, utterance: Utterance, frames: int) -> None:
+    assert teacher.together([utterance], [features(frames)]).isnan().all()
+
+
+def test_a_frame_more_or_less_at_the_end_does_no_harm(teacher: Teacher) -> None:
+    assert teacher.together([spoken("a.flac")], [features(5)]).isnan().any(2).tolist() == [[False] * 4 + [True]]
+    assert teacher.together([spoken("a.flac")], [features(3)])[0].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("damage", ["no folder", "no index", "not json", "a list", "no array"])
+def test_a_folder_that_is_no_teacher_is_named(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "teacher"
+    if damage != "no folder":
+        folder.mkdir()
+        np.save(folder / STATES, np.zeros((1, 2), np.float16))
+        (folder / INDEX).write_text({"not json": "{", "a list": "[1]"}.get(damage, "{}"))
+    if damage == "no index":
+        (folder / INDEX).unlink()
+    if damage == "no array":
+        (folder / STATES).write_text("no array")
+    with pytest.raises(ConfigError, match=r"training\.teacher = .*teacher"):
+        Teacher.load(folder)
+
+
+@pytest.fixture(scope="session")
+def listened(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A teacher of the toy corpus, whose states are the log energies of seven feature frames."""
+    folder = tmp_path_factory.mktemp("teacher")
+    places: dict[str, Any] = {}
+    states: list[FloatArray] = []
+    for utterance in read_manifest(Path(load_config(recipe).data.train)):
+        energies = features_of(utterance, Features())
+        count = embedded_frames(len(energies))
+        places[str(utterance.audio)] = [sum(len(s) for s in states), count]
+        states.append(np.stack([energies[4 * t : 4 * t + 7, ::8].ravel() for t in range(count)]))
+    np.save(folder / STATES, np.concatenate(states).astype(np.float16))
+    (folder / INDEX).write_text(json.dumps(places))
+    return folder
+
+
+def test_an_encoder_becomes_like_its_teacher(recipe: Path, listened: Path, tmp_path: Path) -> None:
+    def last(weight: float) -> float:
+        folder = tmp_path / str(weight)
+        settings = [f"training.folder={folder}", f"training.teacher={listened}", f"training.teacher_weight={weight}"]
+        train(recipe, [*settings, "training.epochs=4"], say=lambda _: None)
+        entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return float(np.mean([entry["unlike"] for entry in entries if "unlike" in entry][-3:]))
+
+    assert last(5.0) < 0.9 * last(0.0)
