@@ -229,6 +229,11 @@ class TrainingConfig:
         _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
 
     @property
+    def alone(self) -> bool:
+        """Whether the encoder learns by itself, by CTC."""
+        return self.ctc_weight == 1
+
+    @property
     def all_speeds(self) -> list[float]:
         return [float(speed) for speed in self.speeds.split()] or [1.0]
 

@@ -24,9 +24,9 @@ from headsync.folder import CARD, WEIGHTS, load_folder
 from headsync.recognizer import Recognizer
 from headsync.train import course, loop
 from headsync.train.checkpoint import Progress, save_checkpoint
-from headsync.train.data import Batches, Share
+from headsync.train.data import Batches, Share, load
 from headsync.train.evaluate import DevResult
-from headsync.train.loop import Run, epoch_rows, start, train, update
+from headsync.train.loop import Run, epoch_rows, start, train, train_batches, update
 
 
 def quietly(recipe: Path, folder: Path, *overrides: str) -> Path:
@@ -78,6 +78,22 @@ def test_no_step_is_halted_up_to_the_update_that_is_set_and_as_set_after_it(reci
         seen.append((run.progress.update, thresholds(run), halt == 1.0))
     free, halting = {math.inf}, {0.75}
     assert seen == [(1, free, True), (2, free, True), (3, halting, False), (4, halting, False)]
+
+
+def test_with_ctc_alone_the_decoder_rests_and_the_encoder_learns_the_same(recipe: Path, tmp_path: Path) -> None:
+    def learned(decodes: bool) -> dict[str, torch.Tensor]:
+        overrides = [f"training.folder={tmp_path / str(decodes)}", "training.ctc_weight=1"]
+        run = start(load_config(recipe, overrides), say=lambda _: None)
+        assert not run.model.decodes
+        run.model.decodes = decodes
+        before = {name: value.clone() for name, value in run.model.decoder.state_dict().items()}
+        for share in load(train_batches(run), 0, 0):
+            update(run, share)
+        assert all(torch.equal(value, before[name]) for name, value in run.model.decoder.state_dict().items())
+        return run.model.state_dict()
+
+    resting, at_work = learned(False), learned(True)
+    assert all(torch.equal(resting[name], at_work[name]) for name in resting)
 
 
 def test_halt_and_mass_of_every_update_are_logged(recipe: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from headsync.config import Config
+from headsync.config import Config, TrainingConfig
 from headsync.errors import TrainingError
 from headsync.train import report
 from headsync.train.checkpoint import Progress
@@ -21,7 +21,7 @@ from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
 from headsync.train.report import Report, cut_back
 
-LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0)))
+LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0, 0.5)))
 VALUES = {"loss": 2.0, "ctc": 3.0, "attention": 1.0, "error": 0.25, "halt": 0.75, "mass": 1.25}
 DEV = DevResult(loss=0.5, attention_error=0.25, ctc_error=0.125)
 
@@ -34,9 +34,9 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return shown
 
 
-def three_updates(folder: Path) -> None:
+def three_updates(folder: Path, config: Config = Config()) -> None:  # noqa: B008 - it is a frozen value
     folder.mkdir(exist_ok=True)
-    with Report(folder, Config(), Progress()) as told:
+    with Report(folder, config, Progress()) as told:
         told.epoch(Progress(), 10)
         for update in (1, 2, 3):
             told.update(Progress(update=update, batch=update), LOSSES, frames=500)
@@ -61,6 +61,16 @@ def test_a_terminal_shows_loss_error_halt_mass_speed_and_time_left(tmp_path: Pat
     for part in ("epoch 1 update 3", "loss 2.000", "error 25.0%", "halt 0.75", "mass 1.25", " s/s", "3/10", ":"):
         assert part in shown
     assert "dev loss 0.500 (best)  attention error 25.00%  CTC error 12.50%" in shown
+
+
+def test_what_does_not_take_part_is_not_shown_and_a_teacher_is(tmp_path: Path, screen: io.StringIO) -> None:
+    config = Config(training=TrainingConfig(ctc_weight=1, teacher="somewhere"))
+    three_updates(tmp_path, config)
+    shown = screen.getvalue()
+    assert "loss 2.000  unlike 0.50  " in shown
+    assert "dev loss 0.500 (best)  CTC error 12.50%" in shown
+    assert not any(word in shown for word in ("halt", "mass", "attention"))
+    assert [entry["unlike"] for entry in log(tmp_path)[:3]] == [0.5] * 3
 
 
 def test_a_pipe_gets_plain_lines_now_and_then(

@@ -35,6 +35,7 @@ class Model(nn.Module):
         self.ctc = nn.Linear(config.network.width, classes)
         self.decoder = Decoder(config.decoder, config.network, classes)
         self.start = classes - 1  # the token with which every text begins
+        self.decodes = True
 
     def forward(
         self, features_BTF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, limit_BL: Tensor | None = None
@@ -42,8 +43,12 @@ class Model(nn.Module):
         """`tokens` begins with <sos> and is filled up with it; without `limit_BL` every step may look at all frames.
 
         The look-ahead limit M is not used in training (section 5.1). A step that is padding may look at nothing.
+        Where `decodes` is False the encoder learns alone, and the decoder scores nothing.
         """
         frames_BTE, frames_B = self.encoder.whole(features_BTF, lengths_B)
+        if not self.decodes:
+            nothing = frames_BTE.new_zeros(*tokens_BL.shape, self.start + 1)
+            return Output(self.ctc(frames_BTE), frames_B, nothing, [], frames_BTE)
         limit_BL = frames_B.unsqueeze(1) if limit_BL is None else limit_BL.minimum(frames_B.unsqueeze(1))
         padding_BL = F.pad(tokens_BL[:, 1:] == self.start, (1, 0))
         limit_BL = limit_BL.expand(tokens_BL.shape).masked_fill(padding_BL, 0)

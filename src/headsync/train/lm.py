@@ -86,7 +86,7 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
         except ConfigError as error:
             raise ConfigError(f"{recipe}: {error}") from None
         first = ranks.first
-        report = LanguageReport(run.folder, run.config, run.progress) if first else MuteLanguageReport()
+        report = LanguageReport(run.folder, run.config, run.progress) if first else MuteLanguageReport(run.config)
         return follow(run, report, say)
 
 

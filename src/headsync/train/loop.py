@@ -92,7 +92,7 @@ def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None
             run = start(config, say, ranks)
         except ConfigError as error:
             raise ConfigError(f"{recipe}: {error}") from None
-        report = Report(run.folder, config, run.progress) if ranks.first else Mute()
+        report = Report(run.folder, config, run.progress) if ranks.first else Mute(config)
         return follow(run, report, say)
 
 
@@ -130,6 +130,9 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     if config.training.frozen_layers:
         for part in (model.encoder.front, *model.encoder.layers[: config.training.frozen_layers]):
             part.requires_grad_(False)
+    if config.training.alone:
+        model.decodes = False
+        model.decoder.requires_grad_(False)
     if config.training.recompute:
         recompute(list(model.encoder.layers), "forward")
         recompute(model.decoder.layers, "whole")

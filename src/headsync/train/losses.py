@@ -107,7 +107,9 @@ def teacher_loss(output: Output, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def _watch(output: Output, exists_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean halting position and attention mass over layers, heads and steps."""
+    """Mean halting position and attention mass over layers, heads and steps; nothing where no layer has attended."""
+    if not output.alignments:
+        return (output.decoder_BLV.new_zeros(()),) * 2
     frames = output.frames_B.clamp(min=1)[:, None, None]
     halts, masses = [], []
     for aligned in output.alignments:

@@ -82,8 +82,8 @@ class Report:
 
     def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
         """An epoch was measured."""
-        errors = f"attention error {result.attention_error:.2%}  CTC error {result.ctc_error:.2%}"
-        self._measured(progress, result._asdict(), errors)
+        attention = "" if self.config.training.alone else f"attention error {result.attention_error:.2%}  "
+        self._measured(progress, result._asdict(), f"{attention}CTC error {result.ctc_error:.2%}")
 
     def _measured(self, progress: checkpoint.Progress, values: dict[str, float], text: str) -> None:
         """Tell of an epoch by its figures, its loss among them, and in words."""
@@ -105,20 +105,19 @@ class Report:
 
     def _text(self, progress: checkpoint.Progress) -> str:
         m, speed = self.means, self.amount / FRAMES_PER_SECOND / (time.monotonic() - self.since)
+        decoder = f"error {m['error']:.1%}  halt {m['halt']:.2f}  mass {m['mass']:.2f}  "
+        teacher = f"unlike {m['unlike']:.2f}  " if "unlike" in m else ""
         return (
-            f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  error {m['error']:.1%}  "
-            f"halt {m['halt']:.2f}  mass {m['mass']:.2f}{self._teacher()}  {speed:.0f} s/s"
+            f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  "
+            f"{'' if self.config.training.alone else decoder}{teacher}{speed:.0f} s/s"
         )
-
-    def _teacher(self) -> str:
-        return f"  unlike {self.means['unlike']:.2f}" if "unlike" in self.means else ""
 
 
 class Mute(Report):
     """The report of a process that is not the first of its run: it tells nothing."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
     def __enter__(self) -> Self:
         return self

@@ -38,10 +38,8 @@ class Teacher:
     @classmethod
     def load(cls, folder: Path) -> Teacher:
         try:
-            places = {
-                name: (int(first), int(count))
-                for name, (first, count) in json.loads((folder / INDEX).read_text()).items()
-            }
+            index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            places = {name: (int(first), int(count)) for name, (first, count) in index.items()}
             states = np.load(folder / STATES, mmap_mode="r")
         except (OSError, ValueError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:200]
