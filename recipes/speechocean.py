@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.data.studio import DIGITS
+from headsync.errors import HeadsyncError
 
 DEV_SHARE = 12  # one of so many speakers
 
@@ -46,4 +47,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HeadsyncError as error:
+        raise SystemExit(f"speechocean.py: {error}") from None

@@ -5,7 +5,7 @@
 
 The package carries its small English model (MIT licence), which runs on onnxruntime. Its encoder hears a recording as a
 whole and gives a state every 24 ms; between them lies what belongs to an encoder frame of ours, every 40 ms.
-Recordings that are in OUT already are not heard again.
+Recordings that are in OUT already are not heard again, so that it can be stopped and goes on where it was.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.progress import track
 
 from headsync.audio import FloatArray, mix_down, read_audio, resample
 from headsync.data.manifest import read_manifest
+from headsync.errors import HeadsyncError
 from headsync.framing import FRAME_SAMPLES, HOP_SAMPLES, embedded_frames
 from headsync.train.teacher import INDEX, STATES
 
@@ -38,6 +39,8 @@ def session(model: Path | None) -> onnxruntime.InferenceSession:
         if found is None or found.origin is None:
             raise SystemExit("teacher.py: moonshine-voice is not installed; `pip install moonshine-voice==0.0.49`")
         model = Path(found.origin).parent / MODEL
+    if not model.is_file():
+        raise SystemExit(f"teacher.py: {model}: there is no such model")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(model, options)
@@ -69,18 +72,22 @@ def main() -> None:
         places, parts = json.loads((wanted.out / INDEX).read_text()), [np.load(wanted.out / STATES)]
     encoder, count = session(wanted.model), sum(len(part) for part in parts)
     names = dict.fromkeys(str(u.audio) for manifest in wanted.manifest for u in read_manifest(manifest))
-    for name in track([name for name in names if name not in places], "listening"):
-        samples, rate = read_audio(Path(name))
-        states = states_of(resample(mix_down(samples), rate), encoder).astype(np.float16)
-        places[name] = [count, len(states)]
-        parts.append(states)
-        count += len(states)
-    save(wanted.out, parts, places)
+    try:
+        for name in track([name for name in names if name not in places], "listening"):
+            samples, rate = read_audio(Path(name))
+            states = states_of(resample(mix_down(samples), rate), encoder).astype(np.float16)
+            places[name] = [count, len(states)]
+            parts.append(states)
+            count += len(states)
+    finally:  # stopped before its end, it keeps what it has heard
+        save(wanted.out, parts, places)
     print(f"{wanted.out}: {len(places)} recordings, {count} states")
 
 
 def save(folder: Path, parts: list[np.ndarray], places: dict[str, list[int]]) -> None:
     """The index last, and both in one move each: states without an index are no teacher."""
+    if not parts:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     for name, write in (
         (STATES, lambda file: np.save(file, np.concatenate(parts))),
@@ -92,4 +99,7 @@ def save(folder: Path, parts: list[np.ndarray], places: dict[str, list[int]]) ->
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HeadsyncError as error:
+        raise SystemExit(f"teacher.py: {error}") from None
