@@ -1,7 +1,7 @@
 """The states of Moonshine's encoder for the recordings of manifests, as a teacher for `training.teacher`.
 
     pip install moonshine-voice==0.0.49
-    python recipes/teacher.py runs/teacher runs/data/digits/train-letters.jsonl
+    python recipes/teacher.py runs/teacher runs/data/digits/train-taught.jsonl runs/data/digits/dev-told.jsonl
 
 The package carries its small English model (MIT licence), which runs on onnxruntime. Its encoder hears a recording as a
 whole and gives a state every 24 ms; between them lies what belongs to an encoder frame of ours, every 40 ms.

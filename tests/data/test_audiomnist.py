@@ -157,6 +157,22 @@ def test_what_an_encoder_learns_to_spell_has_every_sentence_twice_and_no_digit_a
     }
 
 
+def test_what_a_teacher_explains_is_told_in_full(made: Path) -> None:
+    taught = read_manifest(made / "train-taught.jsonl")
+    sentences = [one for one in taught if not one.id.startswith("train-")]
+    assert sorted(one.text for one in sentences) == [
+        "go to the shop",
+        "he won it",
+        "seventeen people",
+        "the house is big",
+    ]
+    made_up = {one.id: one for one in read_all(made)["train-speech"]}
+    strings = [one for one in taught if one not in sentences and one.id not in made_up]
+    assert set(made_up) < {one.id for one in taught}
+    assert {one.id.rpartition("-")[0] for one in strings} == {"train", "train-away"}
+    assert all(set(one.text.split()) <= set(DIGITS) and "speech-" not in one.speaker for one in strings)
+
+
 def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
     train, dev = (read_manifest(made / f"{part}-told.jsonl") for part in ("train", "dev"))
     assert [one.text for one in dev] == ["we call it bear"]

@@ -302,6 +302,20 @@ def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
         assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
 
 
+@pytest.mark.parametrize("setting", ["start_from", "encoder_from"])
+def test_an_encoder_that_grows_has_new_layers_on_top(
+    recipe: Path, undisturbed: Path, tmp_path: Path, setting: str
+) -> None:
+    layers = load_config(recipe).encoder.layers
+    grown = [f"training.{setting}={undisturbed}/model", f"encoder.layers={layers + 1}"]
+    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *grown]), say=lambda _: None)
+    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.model.state_dict()
+    new = {name for name in found if name.startswith(f"encoder.layers.{layers}.")}
+    assert new == set(found) - set(expected) != set()
+    kept = {name for name in expected if setting == "start_from" or name.startswith(("encoder.", "ctc."))}
+    assert all(torch.equal(found[name], expected[name]) for name in kept)
+
+
 def test_frozen_layers_keep_the_weights_they_started_with(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
     start_from = [f"training.start_from={undisturbed}/model", "training.epochs=1"]
     quietly(recipe, tmp_path, *start_from, "training.frozen_layers=1")
@@ -335,7 +349,7 @@ def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("change", ["network.width=32", "encoder.layers=2"])
+@pytest.mark.parametrize("change", ["network.width=32", "decoder.layers=3"])
 def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
     recipe: Path, undisturbed: Path, tmp_path: Path, change: str
 ) -> None:

@@ -138,7 +138,8 @@ def listened(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     places: dict[str, Any] = {}
     states: list[FloatArray] = []
-    for utterance in read_manifest(Path(load_config(recipe).data.train)):
+    data = load_config(recipe).data
+    for utterance in read_manifest(Path(data.train)) + read_manifest(Path(data.dev)):
         energies = features_of(utterance, Features())
         count = embedded_frames(len(energies))
         places[str(utterance.audio)] = [sum(len(s) for s in states), count]
@@ -149,11 +150,14 @@ def listened(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_encoder_becomes_like_its_teacher(recipe: Path, listened: Path, tmp_path: Path) -> None:
-    def last(weight: float) -> float:
+    def last(weight: float) -> tuple[float, float]:
         folder = tmp_path / str(weight)
         settings = [f"training.folder={folder}", f"training.teacher={listened}", f"training.teacher_weight={weight}"]
         train(recipe, [*settings, "training.epochs=4"], say=lambda _: None)
         entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-        return float(np.mean([entry["unlike"] for entry in entries if "unlike" in entry][-3:]))
+        trained = [entry["unlike"] for entry in entries if "unlike" in entry]
+        measured = [entry["dev"]["unlike"] for entry in entries if "dev" in entry]
+        return float(np.mean(trained[-3:])), measured[-1]
 
-    assert last(5.0) < 0.9 * last(0.0)
+    for taught, alone in zip(last(5.0), last(0.0), strict=True):  # in training, and on the development set
+        assert 0 < taught < 0.9 * alone

@@ -83,6 +83,7 @@ def prepare(
     made["train-babbled"] = made["train-strings"] + made["train-babble"] + made["train-away"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
+    made["train-taught"] = [*_listed(told), *made["train-speech"], *_strings_of(made, strings)]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
@@ -103,6 +104,11 @@ def _twice(utterances: Iterable[Utterance]) -> list[Utterance]:
 def _letters_of(made: dict[str, list[Utterance]], strings: Counts) -> list[Utterance]:
     """Of what is made and fully told: sentences, some of them beside a string, and a few strings alone."""
     return [*made["train-speech"][: strings.train * 5 // 16], *fully_told(made["train"])[: strings.train * 3 // 32]]
+
+
+def _strings_of(made: dict[str, list[Utterance]], strings: Counts) -> list[Utterance]:
+    """Strings and all that is said in them, some of them as if recorded with the other speech."""
+    return fully_told(made["train"])[: strings.train // 4] + fully_told(made["train-away"])[: strings.train * 3 // 16]
 
 
 def _sizes(strings: Counts) -> dict[str, int]:

@@ -28,6 +28,7 @@ class DevResult(NamedTuple):
     loss: float
     attention_error: float  # of output steps, given the true tokens before
     ctc_error: float  # token error rate of greedy CTC
+    unlike: float = 0.0  # share of a teacher's variance that is left open, where the teacher has heard the set
 
 
 @torch.no_grad()
@@ -39,7 +40,7 @@ def evaluate_dev(
     Where several processes share a run, each takes some of the batches.
     """
     model.eval()
-    loss = steps = wrong = edits = tokens = 0.0
+    loss = steps = wrong = edits = tokens = unlike = 0.0
     for number in range(ranks.rank, len(batches), ranks.count):
         batch = batches[number].to(ranks.device)
         output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limits(batch))
@@ -47,13 +48,14 @@ def evaluate_dev(
         loss += float(losses.joint) * int(losses.steps)
         steps += int(losses.steps)
         wrong += int(losses.wrong)
+        unlike += float(losses.unlike) * int(losses.steps)
         e, n = ctc_errors(output.ctc_BTV, output.frames_B, batch)
         edits, tokens = edits + e, tokens + n
-    sums = torch.tensor([loss, steps, wrong, edits, tokens], dtype=torch.float64)
-    loss, steps, wrong, edits, tokens = ranks.total(sums).tolist()
+    sums = torch.tensor([loss, steps, wrong, edits, tokens, unlike], dtype=torch.float64)
+    loss, steps, wrong, edits, tokens, unlike = ranks.total(sums).tolist()
     if not math.isfinite(loss):
         loss = math.inf
-    return DevResult(loss / steps, wrong / steps, edits / max(1, tokens))
+    return DevResult(loss / steps, wrong / steps, edits / max(1, tokens), unlike / steps)
 
 
 def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:

@@ -163,7 +163,7 @@ def train_batches(run: Run) -> Batches:
 def dev_batches(run: Run) -> Batches:
     """The whole development set, always the same way."""
     rows = plan(run.dev, run.config.training.batch_frames, 0, 0)
-    return Batches(run.dev, run.vocabulary, run.statistics, rows, features=run.features)
+    return Batches(run.dev, run.vocabulary, run.statistics, rows, features=run.features, teacher=run.teacher)
 
 
 def update(run: Run, share: Share) -> Losses:

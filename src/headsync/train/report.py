@@ -83,7 +83,8 @@ class Report:
     def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
         """An epoch was measured."""
         attention = "" if self.config.training.alone else f"attention error {result.attention_error:.2%}  "
-        self._measured(progress, result._asdict(), f"{attention}CTC error {result.ctc_error:.2%}")
+        teacher = f"  unlike {result.unlike:.3f}" if self.config.training.teacher else ""
+        self._measured(progress, result._asdict(), f"{attention}CTC error {result.ctc_error:.2%}{teacher}")
 
     def _measured(self, progress: checkpoint.Progress, values: dict[str, float], text: str) -> None:
         """Tell of an epoch by its figures, its loss among them, and in words."""

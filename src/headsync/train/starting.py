@@ -22,12 +22,14 @@ from headsync.train.data import statistics_of
 OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
 DISTANCES = ".distance_bias"
+LAYERS = "encoder.layers."
 
 
 def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Callable[[str], None]) -> None:
     """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same.
 
-    With two runs to start from, the encoder is that of the one and all else that of the other.
+    With two runs to start from, the encoder is that of the one and all else that of the other. An encoder with more
+    layers than the one it starts from has new ones on top.
     """
     weights = own = model.state_dict()
     for setting, source in (("start_from", config.start_from), ("encoder_from", config.encoder_from)):
@@ -38,6 +40,7 @@ def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, s
             if setting == "encoder_from":  # decoders differ from one mechanism to another
                 found = weights | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
                 found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
+            found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
             if Vocabulary.load(Path(source) / VOCABULARY).tokens != vocabulary.tokens:
                 say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
                 found |= {name: weights[name] for name in own if name.startswith(OF_TOKENS)}
