@@ -173,6 +173,13 @@ def test_what_a_teacher_explains_is_told_in_full(made: Path) -> None:
     assert all(set(one.text.split()) <= set(DIGITS) and "speech-" not in one.speaker for one in strings)
 
 
+def test_lists_of_strings_with_less_and_with_more_beside_them(made: Path) -> None:
+    lists = {name: read_manifest(made / f"train-{name}.jsonl") for name in ("strings", "away", "said", "babbled", "pupil")}
+    assert lists["said"] == [one for one in lists["strings"] + lists["away"] if one.text]
+    assert lists["pupil"][: len(lists["babbled"])] == lists["babbled"]
+    assert 0 < len(lists["said"]) < len(lists["babbled"])
+
+
 def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
     train, dev = (read_manifest(made / f"{part}-told.jsonl") for part in ("train", "dev"))
     assert [one.text for one in dev] == ["we call it bear"]

@@ -51,7 +51,7 @@ def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:
     three_updates(tmp_path)
     assert log(tmp_path) == [
         *({"update": update, **VALUES} for update in (1, 2, 3)),
-        {"update": 3, "epoch": 1, "dev": {"loss": 0.5, "attention_error": 0.25, "ctc_error": 0.125}},
+        {"update": 3, "epoch": 1, "dev": {"loss": 0.5, "attention_error": 0.25, "ctc_error": 0.125, "unlike": 0.0}},
     ]
 
 

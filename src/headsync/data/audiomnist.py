@@ -81,6 +81,8 @@ def prepare(
     made["train-mixed-away"] = made["train-mixed"] + made["train-away"]
     made["train-last"] = made["train-strings"] + few + made["train-away"]
     made["train-babbled"] = made["train-strings"] + made["train-babble"] + made["train-away"]
+    made["train-said"] = [one for one in made["train-strings"] + made["train-away"] if one.text]
+    made["train-pupil"] = made["train-babbled"] + made["train-foreign"]
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
     made["train-taught"] = [*_listed(told), *made["train-speech"], *_strings_of(made, strings)]

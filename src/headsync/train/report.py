@@ -83,7 +83,7 @@ class Report:
     def dev(self, progress: checkpoint.Progress, result: DevResult) -> None:
         """An epoch was measured."""
         attention = "" if self.config.training.alone else f"attention error {result.attention_error:.2%}  "
-        teacher = f"  unlike {result.unlike:.3f}" if self.config.training.teacher else ""
+        teacher = f"  unlike {result.unlike:.3f}" if result.unlike else ""
         self._measured(progress, result._asdict(), f"{attention}CTC error {result.ctc_error:.2%}{teacher}")
 
     def _measured(self, progress: checkpoint.Progress, values: dict[str, float], text: str) -> None:
