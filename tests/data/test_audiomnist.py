@@ -174,7 +174,8 @@ def test_what_a_teacher_explains_is_told_in_full(made: Path) -> None:
 
 
 def test_lists_of_strings_with_less_and_with_more_beside_them(made: Path) -> None:
-    lists = {name: read_manifest(made / f"train-{name}.jsonl") for name in ("strings", "away", "said", "babbled", "pupil")}
+    names = ("strings", "away", "said", "babbled", "pupil")
+    lists = {name: read_manifest(made / f"train-{name}.jsonl") for name in names}
     assert lists["said"] == [one for one in lists["strings"] + lists["away"] if one.text]
     assert lists["pupil"][: len(lists["babbled"])] == lists["babbled"]
     assert 0 < len(lists["said"]) < len(lists["babbled"])
