@@ -110,6 +110,7 @@ class DecodingConfig:
     block_frames: int = 8  # of its corrected rules: how often it is searched
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
     onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
+    onset_pair: float = 1.0  # or with two tokens within a second, whose blanks fall below 1 - onset_pair
     lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
     trailing_seconds: float = 1.2  # and ends after so much silence
     longest_seconds: float = 20.0  # after this long any short pause ends it
@@ -129,9 +130,11 @@ class DecodingConfig:
         _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
         _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
         _fraction(evidence=self.evidence, onset=self.onset)
-        _at_least(0, ctc_weight=self.ctc_weight)
+        _at_least(0, ctc_weight=self.ctc_weight, onset_pair=self.onset_pair)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
+        if self.onset_pair > 1:
+            raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, with which no pair opens anything")
         _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
 

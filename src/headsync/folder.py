@@ -1,6 +1,6 @@
 """A model is a folder that loads by its path alone.
 
-    weights.safetensors      the network
+    weights.safetensors      the network, in single precision or half
     config.toml              its sizes and how it is searched
     vocabulary.json          what it can write
     statistics.safetensors   mean and deviation of its features
@@ -19,8 +19,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from safetensors.numpy import save
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from headsync.config import Config, build, dump
 from headsync.errors import ConfigError, ModelError, TrainingError
@@ -90,6 +94,15 @@ def load_folder(path: Path) -> ModelFolder:
     _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
     vocabulary = Vocabulary.load(path / VOCABULARY)
     return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.features.columns))
+
+
+def load_weights(path: Path) -> dict[str, NDArray[Any]]:
+    """The weights of a network by name; what is kept in half precision is computed with in single precision."""
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: damaged ({error}); copy or train it again") from None
+    return {name: each.astype(np.float32) if each.dtype == np.float16 else each for name, each in found.items()}
 
 
 def load_language_folder(path: Path) -> LanguageFolder:

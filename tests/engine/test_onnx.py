@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import load_file, save
 from typer.testing import CliRunner
 
 from contracts.test_engines import VOCABULARY, exported
@@ -25,7 +26,7 @@ from headsync.engine.export import export_model
 from headsync.engine.onnx import OnnxEngine
 from headsync.engine.past import NOWHERE, SLACK, Past
 from headsync.engine.torch import TorchEngine
-from headsync.folder import GRAPHS, WEIGHTS, ModelFolder, load_folder
+from headsync.folder import GRAPHS, WEIGHTS, ModelFolder, load_folder, load_weights
 from headsync.search.step import join_rows
 from headsync.streaming import take_rows
 
@@ -121,6 +122,33 @@ def test_int8_is_smaller_and_close(folder: ModelFolder, tmp_path: Path) -> None:
     operations = {node.op_type for node in onnx.load(tmp_path / "decode.onnx", load_external_data=False).graph.node}
     assert {"MatMulInteger", "DynamicQuantizeLinear"} <= operations
     assert (tmp_path / WEIGHTS).stat().st_size < folder.weights.stat().st_size
+
+
+def test_half_precision_halves_the_weights_and_both_engines_read_them_alike(
+    folder: ModelFolder, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="half precision has weights of its own"):
+        export_model(folder, folder.path, half=True)
+    with pytest.raises(ModelError, match="choose one of --int8 and --half"):
+        export_model(folder, tmp_path / "both", int8=True, half=True)
+    assert not (tmp_path / "both").exists()
+    export_model(folder, tmp_path, half=True)
+    halved = load_folder(tmp_path)
+    assert {each.dtype for each in load_file(halved.weights).values()} == {np.dtype(np.float16)}
+    assert {each.dtype for each in load_weights(halved.weights).values()} == {np.dtype(np.float32)}
+    among = compare(load_engine(halved), load_engine(halved, engine="torch"), folder.config, VOCABULARY.size)
+    assert among.steps == 1.0
+    assert among.difference < 2e-5
+    apart = compare(load_engine(folder), load_engine(halved), folder.config, VOCABULARY.size).difference
+    assert 1e-5 < apart < 0.05  # eleven bits
+
+
+def test_weights_too_large_for_half_precision_are_told(copied: ModelFolder, tmp_path: Path) -> None:
+    weights = load_file(copied.weights)
+    weights["ctc.bias"] = weights["ctc.bias"] + 1e6
+    copied.weights.write_bytes(save(weights))
+    with pytest.raises(ModelError, match=r"ctc\.bias is too large for half precision"):
+        export_model(copied, tmp_path / "out", half=True)
 
 
 def test_no_frames_at_all(folder: ModelFolder) -> None:

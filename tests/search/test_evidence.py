@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headsync.config import DecodingConfig
-from headsync.search.evidence import Evidence
+from headsync.search.evidence import PAIR_FRAMES, Evidence
 
 labels = st.lists(st.integers(0, 3), max_size=30)
 
@@ -85,13 +88,13 @@ FAINT, CLEAR = 0.6, 0.9
 MURMUR = DecodingConfig(onset=0.8, trailing_seconds=0.2, longest_seconds=0.8)  # 5 and 20 frames
 
 
-def listen(sounds: list[float], start: Evidence | None = None) -> Evidence:
+def listen(sounds: list[float], start: Evidence | None = None, config: DecodingConfig = MURMUR) -> Evidence:
     """Every sound is a token of its own with that probability; none where it is less than a half."""
     evidence = start or Evidence()
     for sound in sounds:
         log_ctc_V = np.full(4, -9.0)
         log_ctc_V[0], log_ctc_V[1 + evidence.frames % 2] = np.log1p(-sound), np.log(sound + 1e-9)
-        evidence = evidence.add(log_ctc_V, MURMUR)
+        evidence = evidence.add(log_ctc_V, config)
     return evidence
 
 
@@ -113,3 +116,37 @@ def test_what_is_clear_does_not_depend_on_the_cutting(sounds: list[float], data:
     assert listen(sounds).clear == (CLEAR in sounds)
     assert len(listen(sounds).spikes) == len(listen(sounds).tokens)
     assert listen(sounds[cut:], listen(sounds[:cut])) == listen(sounds)
+
+
+PAIR = DecodingConfig(onset=0.8, onset_pair=0.55, evidence=0.4, trailing_seconds=1.2)  # 30 frames
+
+
+def test_two_tokens_within_a_second_open_an_utterance_together() -> None:
+    fainter = 0.45  # it counts once an utterance is open, and opens none
+    for pause, opens in ((0, True), (24, True), (25, False), (40, False)):
+        assert listen([FAINT, *[0.0] * pause, FAINT], config=PAIR).clear == opens
+        assert not listen([FAINT, *[0.0] * pause, fainter], config=PAIR).clear
+        assert not listen([FAINT, *[0.0] * pause, FAINT], config=replace(PAIR, onset_pair=1.0)).clear
+    assert listen([fainter, 0, 0, FAINT, 0, fainter, 0, FAINT], config=PAIR).spikes == (0, 3, 5, 7)
+    assert not listen([FAINT, *[0.0] * 8, FAINT], config=replace(PAIR, trailing_seconds=0.2)).clear  # a pause between
+
+
+def test_one_token_that_lasts_is_no_pair() -> None:
+    evidence = Evidence()
+    for probability in (0.6, 0.7, 0.45, 0.6, 0.6):
+        evidence = evidence.add(np.log([1 - probability, probability, 1e-9]), PAIR)
+    assert evidence.spikes == (0,)
+    assert not evidence.clear
+
+
+@given(st.lists(st.sampled_from([0.0, 0.45, FAINT, CLEAR]), max_size=60), st.data())
+def test_a_pair_is_the_same_for_every_cutting_and_after_forgetting(sounds: list[float], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(sounds)))
+    heard = listen(sounds[:cut], config=PAIR)
+    whole = listen(sounds, config=PAIR)
+    assert listen(sounds[cut:], heard, PAIR) == whole
+    forgotten = data.draw(st.integers(0, heard.spikes[0] if heard.spikes else heard.frames)) // 2 * 2  # same tokens
+    assert listen(sounds[cut:], heard.forget(forgotten), PAIR).clear == whole.clear
+    tokens = [place for place, sound in enumerate(sounds) if sound >= FAINT]
+    pairs = any(0 < b - a <= PAIR_FRAMES for a, b in pairwise(tokens))
+    assert whole.clear == (pairs or CLEAR in sounds)

@@ -12,12 +12,13 @@ def export(
     model: Annotated[str, typer.Argument(help="Name of a shipped model, or a model folder.")],
     out: Annotated[Path, typer.Argument(help="The folder to write; the model's own gets graphs alone.")],
     int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: a quarter of the size, and faster.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Weights of 16 bits: half of the size.")] = False,
 ) -> None:
     """Write a model's graphs for ONNX Runtime, and check them against PyTorch."""
     from headsync.engine.export import export_model
     from headsync.folder import find, load_folder
 
-    agreement = export_model(load_folder(find(model)), out, int8)
+    agreement = export_model(load_folder(find(model)), out, int8, half)
     size_megabytes = sum(file.stat().st_size for file in out.glob("*") if file.is_file()) / 1e6
     typer.echo(
         f"{out}: {size_megabytes:.1f} MB; against PyTorch on random sound, {agreement.steps:.1%} of steps read the "

@@ -2,7 +2,8 @@
 
 The graphs hold no weights: these stay in `weights.safetensors`, under the names that they have there, and are put into
 the graphs when a model is loaded. So weights stand in one place, and a model that is trained further keeps its graphs.
-A model in int8 is another one, with weights of its own; see `headsync.engine.quantise`.
+A model in int8 is another one, with weights of its own; see `headsync.engine.quantise`. One with weights in half
+precision only takes half the room: it is computed with in single precision.
 
 Graphs are traced, which is why mechanisms decide with masks, never with branches on data.
 """
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 from torch import Tensor, nn
 
 from headsync.engine.check import Agreement, compare
@@ -38,6 +39,7 @@ from headsync.folder import (
     WEIGHTS,
     ModelFolder,
     load_folder,
+    load_weights,
     write_atomically,
 )
 from headsync.nn.model import Model
@@ -64,18 +66,22 @@ class Traced(NamedTuple):
     axes: Axes  # which sizes are free
 
 
-def export_model(folder: ModelFolder, out: Path, int8: bool = False) -> Agreement:
+def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool = False) -> Agreement:
     """Write a model folder with graphs; `out` may be the model's own, and then gets graphs alone.
 
     Both engines then hear the same random sound; how well they agree is returned.
     """
+    if int8 and half:
+        raise ModelError("weights have 8 bits or 16: choose one of --int8 and --half")
     reference = TorchEngine.load(folder, None, 1)
     same = out.resolve() == folder.path.resolve()
-    if int8 and same:
-        raise ModelError(f"{out}: a model in int8 has weights of its own; name another folder for it")
+    if (int8 or half) and same:
+        raise ModelError(f"{out}: a model in {_kind(int8)} has weights of its own; name another folder for it")
     out.mkdir(parents=True, exist_ok=True)
     if not same:
         _copy(folder.path, out)
+    if half:
+        write_atomically(out / WEIGHTS, save(_in_half(load_weights(folder.weights), folder.weights)))
     write_graphs(folder, out, int8)
     exported = OnnxEngine.load(load_folder(out), None, 1)
     return compare(reference, exported, folder.config, folder.vocabulary.size)
@@ -104,9 +110,23 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
     write_atomically(out / GRAPHS, (json.dumps(document, indent=1) + "\n").encode())
 
 
+def _kind(int8: bool) -> str:
+    return "int8" if int8 else "half precision"
+
+
+def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The same weights with 11 bits for 24."""
+    with np.errstate(over="ignore"):
+        halves = {name: each.astype(np.float16) for name, each in weights.items()}
+    for name, each in halves.items():
+        if not np.isfinite(each).all():
+            raise ModelError(f"{path}: {name} is too large for half precision; export the model without --half")
+    return halves
+
+
 def _in_int8(graphs: dict[str, onnx.ModelProto], weights: Path, out: Path) -> dict[str, onnx.ModelProto]:
     """The graphs in int8; their weights are written."""
-    full, every, after = load_file(weights), dict[str, Any](), {}
+    full, every, after = load_weights(weights), dict[str, Any](), {}
     for name, graph in graphs.items():
         after[name], own = quantised(name, with_weights(graph, full))
         every |= own

@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from headsync.audio import FloatArray
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
 from headsync.engine.past import Past
 from headsync.errors import ModelError
-from headsync.folder import GRAPHS, ModelFolder
+from headsync.folder import GRAPHS, ModelFolder, load_weights
 
 NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
@@ -80,7 +78,7 @@ class OnnxEngine:
 
     @classmethod
     def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> OnnxEngine:
-        described, weights = _checked(folder), _weights(folder.weights)
+        described, weights = _checked(folder), load_weights(folder.weights)
         names = described["weights"]
         sessions = {
             name: _session(graph_file(folder.path, name), _some(weights, names[name], folder.weights), threads)
@@ -181,13 +179,6 @@ def _checked(folder: ModelFolder) -> dict[str, Any]:
         if not graph_file(folder.path, name).is_file():
             raise ModelError(f"{folder.path}: {name}.onnx is missing; {again}")
     return described
-
-
-def _weights(path: Path) -> dict[str, Any]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path}: damaged ({error}); copy or train it again") from None
 
 
 def _some(weights: dict[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
