@@ -198,6 +198,7 @@ class TrainingConfig:
     quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
     teacher: str = ""  # a folder with another network's states of the recordings, for the encoder to be like
     teacher_weight: float = 1.0  # of the share of their variance that the encoder's frames leave open
+    reading_weight: float = 0.0  # of how far CTC is from what the teacher reads in each frame, if it can read
     noam_factor: float = 10.0
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
@@ -224,7 +225,9 @@ class TrainingConfig:
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
-        _at_least(0, teacher_weight=self.teacher_weight)
+        _at_least(0, teacher_weight=self.teacher_weight, reading_weight=self.reading_weight)
+        if self.reading_weight and not self.teacher:
+            raise ConfigError("reading_weight is of what a teacher reads; name one as training.teacher")
         _fraction(label_smoothing=self.label_smoothing)
         _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:

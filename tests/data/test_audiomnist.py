@@ -181,6 +181,21 @@ def test_lists_of_strings_with_less_and_with_more_beside_them(made: Path) -> Non
     assert 0 < len(lists["said"]) < len(lists["babbled"])
 
 
+def test_what_is_read_by_a_teacher_has_sentences_of_which_only_digits_are_told(made: Path) -> None:
+    names = ("pupil", "read", "reader", "taught", "speech", "said", "foreign", "babble")
+    lists = {name: read_manifest(made / f"train-{name}.jsonl") for name in names}
+    sentences = lists["read"][len(lists["pupil"]) :]
+    assert lists["read"][: len(lists["pupil"])] == lists["pupil"]
+    assert all(set(one.text.split()) <= set(DIGITS) for one in sentences)
+    assert [one.audio for one in sentences] == [one.audio for one in lists["taught"]][: len(sentences)]
+    assert {one.id for one in lists["speech"]} < {one.id for one in sentences}
+    known = lists["said"] + lists["foreign"] + lists["babble"]
+    assert lists["reader"][: len(known)] == known
+    few = lists["reader"][len(known) :]
+    assert few
+    assert all(not one.text and one.speaker in {"s2", "s4"} for one in few)
+
+
 def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
     train, dev = (read_manifest(made / f"{part}-told.jsonl") for part in ("train", "dev"))
     assert [one.text for one in dev] == ["we call it bear"]

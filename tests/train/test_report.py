@@ -21,7 +21,7 @@ from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
 from headsync.train.report import Report, cut_back
 
-LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0, 0.5)))
+LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0, 0.5, 0.125)))
 VALUES = {"loss": 2.0, "ctc": 3.0, "attention": 1.0, "error": 0.25, "halt": 0.75, "mass": 1.25}
 DEV = DevResult(loss=0.5, attention_error=0.25, ctc_error=0.125)
 
@@ -64,13 +64,13 @@ def test_a_terminal_shows_loss_error_halt_mass_speed_and_time_left(tmp_path: Pat
 
 
 def test_what_does_not_take_part_is_not_shown_and_a_teacher_is(tmp_path: Path, screen: io.StringIO) -> None:
-    config = Config(training=TrainingConfig(ctc_weight=1, teacher="somewhere"))
+    config = Config(training=TrainingConfig(ctc_weight=1, teacher="somewhere", reading_weight=1))
     three_updates(tmp_path, config)
     shown = screen.getvalue()
-    assert "loss 2.000  unlike 0.50  " in shown
+    assert "loss 2.000  unlike 0.50  misread 0.125  " in shown
     assert "dev loss 0.500 (best)  CTC error 12.50%" in shown
     assert not any(word in shown for word in ("halt", "mass", "attention"))
-    assert [entry["unlike"] for entry in log(tmp_path)[:3]] == [0.5] * 3
+    assert [(entry["unlike"], entry["misread"]) for entry in log(tmp_path)[:3]] == [(0.5, 0.125)] * 3
 
 
 def test_a_pipe_gets_plain_lines_now_and_then(

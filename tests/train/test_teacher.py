@@ -1,14 +1,16 @@
-"""A teacher: its states by recording, and how unlike them an encoder's frames are."""
+"""A teacher: its states by recording, how unlike them an encoder's frames are, and what it reads in them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headsync.audio import FloatArray
@@ -16,12 +18,14 @@ from headsync.config import load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError
 from headsync.features import Features
+from headsync.folder import VOCABULARY
 from headsync.framing import embedded_frames, needed_features
 from headsync.nn.model import Output
-from headsync.train.data import Batch, features_of
+from headsync.tokens import Vocabulary, build_vocabulary
+from headsync.train.data import PADDING, Batch, features_of
 from headsync.train.loop import train
-from headsync.train.losses import teacher_loss
-from headsync.train.teacher import INDEX, STATES, Teacher
+from headsync.train.losses import reading_loss, teacher_loss
+from headsync.train.teacher import INDEX, READINGS, STATES, Teacher
 
 WIDTH, COLUMNS = 6, 9
 
@@ -78,6 +82,25 @@ def test_a_batch_without_a_teacher_or_with_too_few_frames_has_no_loss() -> None:
     frames = rows(100, columns=WIDTH)
     assert float(unlike(frames, torch.empty(0))) == 0
     assert float(unlike(frames[:, : 2 * WIDTH], rows(2 * WIDTH, columns=COLUMNS))) == 0
+
+
+def misread(ctc_BTV: Tensor, readings_BTV: Tensor, targets_BL: Tensor) -> Tensor:
+    nothing = torch.empty(0)
+    output = Output(ctc_BTV, nothing, nothing, [], nothing)
+    return reading_loss(output, Batch(nothing, nothing, nothing, targets_BL, readings_BTV=readings_BTV))
+
+
+def test_reading_is_the_divergence_of_frames_that_the_teacher_knows_per_output_step() -> None:
+    ctc, readings = rows(5, 3, columns=4).nan_to_num(1e3), rows(5, 3, columns=4, seed=2).log_softmax(-1)
+    targets = torch.tensor([[1, 2, 9], [3, 9, PADDING]])  # five output steps
+    expected = 0.0
+    for row, count in ((0, 5), (1, 3)):
+        for t in range(count):
+            p, q = ctc[row, t].softmax(-1), readings[row, t].exp()
+            expected += sum(float(q[v] * (q[v] / p[v]).log()) for v in range(4))
+    assert float(misread(ctc, readings, targets)) == pytest.approx(expected / 5, rel=1e-5)
+    assert float(misread(readings.nan_to_num(0.0), readings, targets)) == pytest.approx(0.0, abs=1e-6)
+    assert float(misread(ctc, torch.empty(0), targets)) == 0
 
 
 def spoken(name: str, speed: float = 1.0) -> Utterance:
@@ -161,3 +184,57 @@ def test_an_encoder_becomes_like_its_teacher(recipe: Path, listened: Path, tmp_p
 
     for taught, alone in zip(last(5.0), last(0.0), strict=True):  # in training, and on the development set
         assert 0 < taught < 0.9 * alone
+
+
+TOKENS = Vocabulary("words", ("one", "two"))
+
+
+def reading(folder: Path, readings: NDArray[Any], vocabulary: Vocabulary = TOKENS) -> Path:
+    np.save(folder / READINGS, readings.astype(np.float16))
+    vocabulary.save(folder / VOCABULARY)
+    return folder
+
+
+def test_readings_stand_beside_states(teacher: Teacher, tmp_path: Path) -> None:
+    heard = [spoken("b.flac"), spoken("other.flac")], [features(6), features(4)]
+    assert not teacher.read(*heard).numel()
+    able = Teacher.load(reading(tmp_path, np.arange(40).reshape(10, 4)), TOKENS)
+    found = able.read(*heard)
+    assert found[0].tolist() == np.arange(16, 40).reshape(6, 4).tolist()
+    assert found[1].isnan().all()
+
+
+def test_a_teacher_that_reads_something_else_is_named(teacher: Teacher, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"training\.teacher = .*it cannot read"):
+        Teacher.load(tmp_path, TOKENS)
+    reading(tmp_path, np.zeros((10, 4)), Vocabulary("words", ("one", "three")))
+    with pytest.raises(ConfigError, match=r"it reads other tokens, one three"):
+        Teacher.load(tmp_path, TOKENS)
+    reading(tmp_path, np.zeros((9, 4)))
+    with pytest.raises(ConfigError, match=r"readings\.npy is not of its states"):
+        Teacher.load(tmp_path, TOKENS)
+
+
+def test_what_a_teacher_reads_is_learned_without_a_text(recipe: Path, listened: Path, tmp_path: Path) -> None:
+    """The teacher reads a token that no text has at that place: the weight decides who is believed."""
+    folder = tmp_path / "teacher"
+    shutil.copytree(listened, folder)
+    data = load_config(recipe).data
+    vocabulary = build_vocabulary(data, [u.text for u in read_manifest(Path(data.train))])
+    readings = np.full((len(np.load(folder / STATES)), vocabulary.size), -9.0)
+    readings[:, 2] = -0.001
+    reading(folder, readings, vocabulary)
+
+    def last(weight: float) -> float:
+        out = tmp_path / str(weight)
+        settings = [f"training.folder={out}", f"training.teacher={folder}", "training.teacher_weight=0"]
+        train(recipe, [*settings, f"training.reading_weight={weight}", "training.epochs=3"], say=lambda _: None)
+        entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return float(np.mean([entry["misread"] for entry in entries if "misread" in entry][-3:]))
+
+    assert last(1.0) < 0.5 * last(1e-6)
+
+
+def test_a_weight_of_readings_needs_a_teacher(recipe: Path) -> None:
+    with pytest.raises(ConfigError, match=r"name one as training\.teacher"):
+        load_config(recipe, ["training.reading_weight=1"])

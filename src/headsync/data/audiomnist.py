@@ -38,6 +38,7 @@ FEW_BABBLE_SHARE = 16  # and where there is less of it
 FOREIGN_SHARE = 6.4  # and for one of speech from further corpora
 AWAY_SHARE = 8 / 3  # and for one string as if it had been recorded with the other speech
 SILENCE_STRINGS = 40  # in silence, and as many in babble
+READER_SENTENCES = 60  # in which a teacher reads that there are words other than digits
 VARIANTS = 20  # of a sentence with digits in it, for there are few
 
 _TAKE = re.compile(r"(\d)_(.+)_\d+\.(?:wav|flac)", re.IGNORECASE)
@@ -86,6 +87,8 @@ def prepare(
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
     made["train-taught"] = [*_listed(told), *made["train-speech"], *_strings_of(made, strings)]
+    made["train-read"] = made["train-pupil"] + digits_of(made["train-taught"][: len(told) + len(made["train-speech"])])
+    made["train-reader"] = [*made["train-said"], *made["train-foreign"], *made["train-babble"], *_few(others["train"])]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
         write_manifest(out / f"{part}.jsonl", utterances)
@@ -239,6 +242,16 @@ def _speech_of(spoken: dict[str, list[Spoken]], part: str) -> list[Spoken]:
 def fully_told(utterances: Iterable[Utterance]) -> list[Utterance]:
     """Strings of digits alone, and recordings of nobody: all that is said in them is in their text."""
     return [one for one in utterances if OTHER_SPEECH not in one.speaker and bool(one.text) == bool(one.speaker)]
+
+
+def digits_of(utterances: Iterable[Utterance]) -> list[Utterance]:
+    """The same recordings, of whose words only digits are told."""
+    return [replace(one, text=" ".join(word for word in one.text.split() if word in DIGITS)) for one in utterances]
+
+
+def _few(sentences: Sequence[Spoken]) -> list[Utterance]:
+    """A few sentences without digits, of as many speakers as possible, for a teacher that reads."""
+    return list(_listed(sentences[:: max(1, len(sentences) // READER_SENTENCES)], keep_text=False))
 
 
 def among_words(spoken: dict[str, list[Spoken]], part: str) -> list[Spoken]:

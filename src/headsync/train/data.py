@@ -47,6 +47,7 @@ class Batch(NamedTuple):
     tokens_BL: Tensor  # <sos> and the tokens
     targets_BL: Tensor  # the tokens and <eos>; PADDING behind
     states_BTD: Tensor = NO_STATES  # a teacher's, by encoder frames; NaN where it has none
+    readings_BTV: Tensor = NO_STATES  # the logarithms of what it reads there
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
@@ -128,7 +129,8 @@ class Batches(Dataset[Batch]):
         batch = collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
         if self.teacher is None:
             return batch
-        return batch._replace(states_BTD=self.teacher.together([self.utterances[index] for index in rows], features))
+        taught = [self.utterances[index] for index in rows], features
+        return batch._replace(states_BTD=self.teacher.together(*taught), readings_BTV=self.teacher.read(*taught))
 
     def share(self, number: int, split: Split, sounds: Mapping[str, bytes] | None = None) -> Share:
         """The rows of a batch that one process works on; it has at least one, which then counts for nothing."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headsync.attention import mechanism_of
-from headsync.config import Config, DataConfig, load_config
+from headsync.config import Config, DataConfig, TrainingConfig, load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.data.shards import is_sharded, read_shards
 from headsync.errors import ConfigError
@@ -111,7 +111,7 @@ def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> R
     check_same(folder / CHECKPOINT, progress.fingerprint)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    teacher = Teacher.load(Path(config.training.teacher)) if config.training.teacher else None
+    teacher = _teacher(config.training, vocabulary)
     corpus = (train_set, dev_set, statistics, features, teacher)
     run = Run(config, folder, vocabulary, model, adam, progress, ranks, *corpus)
     resume(run, say)
@@ -119,6 +119,12 @@ def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> R
         save_folder(run.model_folder, config, vocabulary, statistics)
     _introduce(run, say)
     return run
+
+
+def _teacher(config: TrainingConfig, vocabulary: Vocabulary) -> Teacher | None:
+    if not config.teacher:
+        return None
+    return Teacher.load(Path(config.teacher), vocabulary if config.reading_weight else None)
 
 
 def build_model(config: Config, vocabulary: Vocabulary) -> Model:

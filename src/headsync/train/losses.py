@@ -1,6 +1,7 @@
 """The joint loss of section 5.1: w * CTC + (1 - w) * cross-entropy of the decoder, with label smoothing.
 
-Mechanisms that count tokens add the quantity loss, and an encoder that has a teacher how unlike it is.
+Mechanisms that count tokens add the quantity loss, an encoder that has a teacher how unlike it is, and a teacher that
+reads how far CTC is from its reading.
 
 Shapes: B rows, T encoder frames, L output steps, V output classes.
 """
@@ -32,6 +33,7 @@ class Losses(NamedTuple):
     mass: Tensor  # mean sum of attention weights of a head at a step
     quantity: Tensor  # by how many tokens the mechanisms miscount, per output step; 0 where they do not count
     unlike: Tensor  # share of a teacher's variance that the encoder's frames leave open; 0 without a teacher
+    misread: Tensor  # divergence of CTC from what the teacher reads, per output step; 0 where it does not read
 
     def detached(self) -> Losses:
         return self._replace(joint=self.joint.detach())
@@ -50,9 +52,13 @@ def joint_loss(output: Output, batch: Batch, config: TrainingConfig) -> Losses:
     quantity = quantity_loss(output, batch)
     unlike = teacher_loss(output, batch)
     joint = config.ctc_weight * ctc + (1 - config.ctc_weight) * attention
-    joint = joint + config.quantity_weight * quantity + config.teacher_weight * unlike
+    misread = reading_loss(output, batch)
+    joint = joint + config.quantity_weight * quantity
+    joint = joint + config.teacher_weight * unlike + config.reading_weight * misread
     counts = (wrong, exists_BL.sum(), halt, mass)
-    return Losses(joint, ctc.detach(), attention.detach(), *counts, quantity.detach(), unlike.detach())
+    return Losses(
+        joint, ctc.detach(), attention.detach(), *counts, quantity.detach(), unlike.detach(), misread.detach()
+    )
 
 
 def merged(parts: Sequence[Losses], weights: Sequence[float], ranks: Ranks) -> Losses:
@@ -103,6 +109,16 @@ def teacher_loss(output: Output, batch: Batch) -> Tensor:
         ridge = 1e-4 * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         map_ED = torch.linalg.solve(x.T @ x + ridge, x.T @ y_ND.double()).float()
     return (y_ND - x_NE @ map_ED).square().mean()
+
+
+def reading_loss(output: Output, batch: Batch) -> Tensor:
+    """Kullback-Leibler divergence of CTC from the teacher's reading, summed over frames, per output step."""
+    if not batch.readings_BTV.numel():
+        return output.decoder_BLV.new_zeros(())
+    known_BT = ~batch.readings_BTV[..., 0].isnan()
+    log_p_NV = output.ctc_BTV[known_BT].float().log_softmax(-1)
+    total = F.kl_div(log_p_NV, batch.readings_BTV[known_BT], reduction="sum", log_target=True)
+    return total / (batch.targets_BL != PADDING).sum()
 
 
 @torch.no_grad()

@@ -65,6 +65,8 @@ class Report:
         }  # fmt: skip
         if self.config.training.teacher:
             values["unlike"] = float(losses.unlike)
+        if self.config.training.reading_weight:
+            values["misread"] = float(losses.misread)
         self._updated(progress, values, frames)
 
     def _updated(self, progress: checkpoint.Progress, values: dict[str, float], amount: int) -> None:
@@ -108,6 +110,7 @@ class Report:
         m, speed = self.means, self.amount / FRAMES_PER_SECOND / (time.monotonic() - self.since)
         decoder = f"error {m['error']:.1%}  halt {m['halt']:.2f}  mass {m['mass']:.2f}  "
         teacher = f"unlike {m['unlike']:.2f}  " if "unlike" in m else ""
+        teacher += f"misread {m['misread']:.3f}  " if "misread" in m else ""
         return (
             f"epoch {progress.epoch + 1} update {progress.update}  loss {m['loss']:.3f}  "
             f"{'' if self.config.training.alone else decoder}{teacher}{speed:.0f} s/s"

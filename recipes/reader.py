@@ -1,0 +1,124 @@
+"""Let a teacher read: from its states, what CTC should say in every frame, for `training.reading_weight`.
+
+    python recipes/reader.py runs/teacher runs/data/digits/train-reader.jsonl
+
+A small network learns by CTC to read the words of the manifest's recordings in the states of `recipes/teacher.py`,
+which stay as they are. What it then reads in every recording of the teacher, those without a text among them, is
+written down beside the states: a network that only hears the recordings can learn from all of it, where texts alone
+would teach it which corpus is silent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.progress import track
+from torch import Tensor, nn
+
+from headsync.data.manifest import read_manifest
+from headsync.errors import HeadsyncError
+from headsync.folder import VOCABULARY
+from headsync.tokens import Vocabulary
+from headsync.train.teacher import READINGS, Teacher
+
+NARROW, WIDE, SPAN, DROPOUT = 96, 192, 7, 0.3  # a reading comes from 7 states, 280 ms
+PASSES, AT_ONCE, RATE, WARMUP = 2, 32, 1e-3, 100
+LEAST = -20.0  # the logarithm of a probability that is none
+Lesson = tuple[np.ndarray, list[int]]  # states of a recording, and its tokens
+
+
+class Reader(nn.Module):
+    """Two layers over neighbouring states, each brought to mean 0 and deviation 1; there is no class for the end."""
+
+    def __init__(self, lessons: Sequence[Lesson], classes: int) -> None:
+        super().__init__()
+        some = torch.from_numpy(np.concatenate([states for states, _ in lessons]).astype(np.float32))
+        self.mean, self.deviation = some.mean(0), some.std(0) + 1e-5
+        self.narrow = nn.Linear(some.shape[1], NARROW)
+        self.wide = nn.Conv1d(NARROW, WIDE, SPAN, padding=SPAN // 2)
+        self.out = nn.Linear(WIDE, classes)
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        x = F.dropout((states_BTD - self.mean) / self.deviation, DROPOUT, self.training)
+        x = self.wide(F.relu(self.narrow(x)).transpose(1, 2)).transpose(1, 2)
+        return self.out(F.dropout(F.relu(x), DROPOUT, self.training)).log_softmax(-1)
+
+
+def lessons_of(teacher: Teacher, manifest: Path, vocabulary: Vocabulary) -> list[Lesson]:
+    """What the teacher has heard of a manifest."""
+    heard = [u for u in read_manifest(manifest) if str(u.audio) in teacher.places]
+    if not heard:
+        raise SystemExit(f"reader.py: the teacher has heard nothing of {manifest}; let it: `python recipes/teacher.py`")
+    places = [teacher.places[str(u.audio)] for u in heard]
+    states = [teacher.states_ND[first : first + count] for first, count in places]
+    return [(each, vocabulary.encode(u.text)) for each, u in zip(states, heard, strict=True)]
+
+
+def learn(lessons: list[Lesson], vocabulary: Vocabulary) -> Reader:
+    reader = Reader(random.sample(lessons, min(600, len(lessons))), vocabulary.size - 1)
+    adam, lessons = torch.optim.Adam(reader.parameters()), sorted(lessons, key=lambda lesson: len(lesson[0]))
+    batches = [lessons[n : n + AT_ONCE] for n in range(0, len(lessons), AT_ONCE)]
+    course = [batch for _ in range(PASSES) for batch in random.sample(batches, len(batches))]
+    for update, batch in enumerate(track(course, "learning to read")):
+        rate = RATE * min(1.0, (update + 1) / WARMUP) * (1 - update / len(course))
+        for group in adam.param_groups:
+            group["lr"] = rate
+        adam.zero_grad()
+        ctc_loss(reader, batch).backward()
+        adam.step()
+    return reader.eval()
+
+
+def ctc_loss(reader: Reader, batch: Sequence[Lesson]) -> Tensor:
+    frames, counts = ([len(lesson[part]) for lesson in batch] for part in (0, 1))
+    states_BTD = torch.zeros(len(batch), max(frames), batch[0][0].shape[1])
+    for row, (states, _) in enumerate(batch):
+        states_BTD[row, : len(states)] = torch.from_numpy(states.astype(np.float32))
+    tokens = torch.tensor([token for _, tokens in batch for token in tokens], dtype=torch.long)
+    log_p_TBV = reader(states_BTD).transpose(0, 1)
+    lengths = torch.tensor(frames), torch.tensor(counts)
+    return F.ctc_loss(log_p_TBV, tokens, *lengths, reduction="sum", zero_infinity=True) / len(batch)
+
+
+@torch.no_grad()
+def read(reader: Reader, teacher: Teacher, classes: int) -> np.ndarray:
+    """The readings of all recordings, one below another as their states are."""
+    readings_NV = np.full((len(teacher.states_ND), classes), LEAST, np.float16)
+    for first, count in track(list(teacher.places.values()), "reading"):
+        states = torch.from_numpy(teacher.states_ND[first : first + count].astype(np.float32))
+        readings_NV[first : first + count, : classes - 1] = reader(states[None])[0].clamp(min=LEAST).numpy()
+    return readings_NV
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("teacher", type=Path)
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(wanted.seed)
+    random.seed(wanted.seed)
+    teacher = Teacher.load(wanted.teacher)
+    vocabulary = Vocabulary.build("words", [u.text for u in read_manifest(wanted.manifest)])
+    reader = learn(lessons_of(teacher, wanted.manifest, vocabulary), vocabulary)
+    unfinished = wanted.teacher / f"{READINGS}.unfinished"
+    with unfinished.open("wb") as file:
+        np.save(file, read(reader, teacher, vocabulary.size))
+    vocabulary.save(wanted.teacher / VOCABULARY)
+    os.replace(unfinished, wanted.teacher / READINGS)
+    print(f"{wanted.teacher}: reads {len(vocabulary.tokens)} words in {len(teacher.places)} recordings")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HeadsyncError as error:
+        raise SystemExit(f"reader.py: {error}") from None
