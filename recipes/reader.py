@@ -1,11 +1,11 @@
 """Let a teacher read: from its states, what CTC should say in every frame, for `training.reading_weight`.
 
-    python recipes/reader.py runs/teacher runs/data/digits/train-reader.jsonl
+    python recipes/reader.py runs/teacher runs/data/digits/train-reader.jsonl runs/data/digits/train-unread.jsonl
 
-A small network learns by CTC to read the words of the manifest's recordings in the states of `recipes/teacher.py`,
-which stay as they are. What it then reads in every recording of the teacher, those without a text among them, is
-written down beside the states: a network that only hears the recordings can learn from all of it, where texts alone
-would teach it which corpus is silent.
+A small network learns by CTC to read the words of the first manifest's recordings in the states of `recipes/teacher.py`,
+which stay as they are. What it then reads in the recordings of the second one, which need no text, is written down
+beside the states: a network that only hears the recordings can learn from it, where empty texts would teach it which
+corpus is silent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch.nn.functional as F
 from rich.progress import track
 from torch import Tensor, nn
 
-from headsync.data.manifest import read_manifest
+from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import HeadsyncError
 from headsync.folder import VOCABULARY
 from headsync.tokens import Vocabulary
 from headsync.train.teacher import READINGS, Teacher
 
-NARROW, WIDE, SPAN, DROPOUT = 96, 192, 7, 0.3  # a reading comes from 7 states, 280 ms
-PASSES, AT_ONCE, RATE, WARMUP = 2, 32, 1e-3, 100
+NARROW, WIDE, SPAN, DROPOUT = 96, 192, 7, 0.2  # a reading comes from 7 states, 280 ms
+PASSES, AT_ONCE, RATE, WARMUP = 4, 32, 1e-3, 100
 LEAST = -20.0  # the logarithm of a probability that is none
 Lesson = tuple[np.ndarray, list[int]]  # states of a recording, and its tokens
 
@@ -51,14 +51,19 @@ class Reader(nn.Module):
         return self.out(F.dropout(F.relu(x), DROPOUT, self.training)).log_softmax(-1)
 
 
-def lessons_of(teacher: Teacher, manifest: Path, vocabulary: Vocabulary) -> list[Lesson]:
+def heard(teacher: Teacher, manifest: Path) -> list[Utterance]:
     """What the teacher has heard of a manifest."""
-    heard = [u for u in read_manifest(manifest) if str(u.audio) in teacher.places]
-    if not heard:
+    found = [u for u in read_manifest(manifest) if str(u.audio) in teacher.places]
+    if not found:
         raise SystemExit(f"reader.py: the teacher has heard nothing of {manifest}; let it: `python recipes/teacher.py`")
-    places = [teacher.places[str(u.audio)] for u in heard]
+    return found
+
+
+def lessons_of(teacher: Teacher, manifest: Path, vocabulary: Vocabulary) -> list[Lesson]:
+    utterances = heard(teacher, manifest)
+    places = [teacher.places[str(u.audio)] for u in utterances]
     states = [teacher.states_ND[first : first + count] for first, count in places]
-    return [(each, vocabulary.encode(u.text)) for each, u in zip(states, heard, strict=True)]
+    return [(each, vocabulary.encode(u.text)) for each, u in zip(states, utterances, strict=True)]
 
 
 def learn(lessons: list[Lesson], vocabulary: Vocabulary) -> Reader:
@@ -88,10 +93,11 @@ def ctc_loss(reader: Reader, batch: Sequence[Lesson]) -> Tensor:
 
 
 @torch.no_grad()
-def read(reader: Reader, teacher: Teacher, classes: int) -> np.ndarray:
-    """The readings of all recordings, one below another as their states are."""
-    readings_NV = np.full((len(teacher.states_ND), classes), LEAST, np.float16)
-    for first, count in track(list(teacher.places.values()), "reading"):
+def read(reader: Reader, teacher: Teacher, names: Sequence[str], classes: int) -> np.ndarray:
+    """The readings of some recordings, where their states are; NaN for all others."""
+    readings_NV = np.full((len(teacher.states_ND), classes), np.nan, np.float16)
+    for first, count in track([teacher.places[name] for name in names], "reading"):
+        readings_NV[first : first + count] = LEAST
         states = torch.from_numpy(teacher.states_ND[first : first + count].astype(np.float32))
         readings_NV[first : first + count, : classes - 1] = reader(states[None])[0].clamp(min=LEAST).numpy()
     return readings_NV
@@ -100,21 +106,23 @@ def read(reader: Reader, teacher: Teacher, classes: int) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("teacher", type=Path)
-    parser.add_argument("manifest", type=Path)
+    parser.add_argument("lessons", type=Path, help="manifest with the words that it shall learn to read")
+    parser.add_argument("unread", type=Path, help="manifest of what it shall read then")
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(wanted.seed)
     random.seed(wanted.seed)
     teacher = Teacher.load(wanted.teacher)
-    vocabulary = Vocabulary.build("words", [u.text for u in read_manifest(wanted.manifest)])
-    reader = learn(lessons_of(teacher, wanted.manifest, vocabulary), vocabulary)
+    vocabulary = Vocabulary.build("words", [u.text for u in read_manifest(wanted.lessons)])
+    unread = [str(u.audio) for u in heard(teacher, wanted.unread)]
+    reader = learn(lessons_of(teacher, wanted.lessons, vocabulary), vocabulary)
     unfinished = wanted.teacher / f"{READINGS}.unfinished"
     with unfinished.open("wb") as file:
-        np.save(file, read(reader, teacher, vocabulary.size))
+        np.save(file, read(reader, teacher, unread, vocabulary.size))
     vocabulary.save(wanted.teacher / VOCABULARY)
     os.replace(unfinished, wanted.teacher / READINGS)
-    print(f"{wanted.teacher}: reads {len(vocabulary.tokens)} words in {len(teacher.places)} recordings")
+    print(f"{wanted.teacher}: reads {len(vocabulary.tokens)} words in {len(unread)} recordings")
 
 
 if __name__ == "__main__":

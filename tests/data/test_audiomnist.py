@@ -182,10 +182,10 @@ def test_lists_of_strings_with_less_and_with_more_beside_them(made: Path) -> Non
 
 
 def test_what_is_read_by_a_teacher_has_sentences_of_which_only_digits_are_told(made: Path) -> None:
-    names = ("pupil", "read", "reader", "taught", "speech", "said", "foreign", "babble")
+    names = ("pupil", "read", "unread", "reader", "taught", "speech", "said", "foreign", "babble")
     lists = {name: read_manifest(made / f"train-{name}.jsonl") for name in names}
-    sentences = lists["read"][len(lists["pupil"]) :]
-    assert lists["read"][: len(lists["pupil"])] == lists["pupil"]
+    sentences = lists["unread"]
+    assert lists["read"] == lists["pupil"] + sentences
     assert all(set(one.text.split()) <= set(DIGITS) for one in sentences)
     assert [one.audio for one in sentences] == [one.audio for one in lists["taught"]][: len(sentences)]
     assert {one.id for one in lists["speech"]} < {one.id for one in sentences}

@@ -87,7 +87,8 @@ def prepare(
     made["train-spelt"] = [*fully_told(made["train"]), *made["train-speech"]]
     made["train-letters"] = [*_twice(_listed(told)), *_letters_of(made, strings)]
     made["train-taught"] = [*_listed(told), *made["train-speech"], *_strings_of(made, strings)]
-    made["train-read"] = made["train-pupil"] + digits_of(made["train-taught"][: len(told) + len(made["train-speech"])])
+    made["train-unread"] = digits_of([*_listed(told), *made["train-speech"]])
+    made["train-read"] = made["train-pupil"] + made["train-unread"]
     made["train-reader"] = [*made["train-said"], *made["train-foreign"], *made["train-babble"], *_few(others["train"])]
     made["dev-spelt"] = [*fully_told(made["dev-hard"]), *_listed(told_sentences(spoken, "dev"))]
     for part, utterances in made.items():
