@@ -2,10 +2,10 @@
 
     python recipes/reader.py runs/teacher runs/data/digits/train-reader.jsonl runs/data/digits/train-unread.jsonl
 
-A small network learns by CTC to read the words of the first manifest's recordings in the states of `recipes/teacher.py`,
-which stay as they are. What it then reads in the recordings of the second one, which need no text, is written down
-beside the states: a network that only hears the recordings can learn from it, where empty texts would teach it which
-corpus is silent.
+A small network learns by CTC to read the words of the first manifest's recordings in the states that
+`recipes/teacher.py` has written, which stay as they are. What it then reads in the recordings of the second one, which
+need no text, is written down beside the states: a network that only hears the recordings can learn from it, where empty
+texts would teach it which corpus is silent.
 """
 
 from __future__ import annotations
