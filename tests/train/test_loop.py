@@ -318,10 +318,13 @@ def test_an_encoder_that_grows_has_new_layers_on_top(
 
 def test_frozen_layers_keep_the_weights_they_started_with(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
     start_from = [f"training.start_from={undisturbed}/model", "training.epochs=1"]
-    quietly(recipe, tmp_path, *start_from, "training.frozen_layers=1")
-    before, after = (load_file(folder / "model" / WEIGHTS) for folder in (undisturbed, tmp_path))
-    kept = {name for name in before if torch.equal(before[name], after[name])}
-    assert kept == {name for name in before if name.startswith(("encoder.front.", "encoder.layers.0."))}
+    before = load_file(undisturbed / "model" / WEIGHTS)
+    for layers, frozen in ((2, ("encoder.front.", "encoder.layers.0.")), (1, "encoder.")):
+        folder = tmp_path / str(layers)
+        quietly(recipe, folder, *start_from, f"encoder.layers={layers}", "training.frozen_layers=1")
+        after = load_file(folder / "model" / WEIGHTS)
+        kept = {name for name in before if torch.equal(before[name], after[name])}
+        assert kept == {name for name in before if name.startswith(frozen)}
     assert_complains(ConfigError, "encoder has fewer layers", recipe, tmp_path / "other", "training.frozen_layers=2")
 
 

@@ -133,7 +133,9 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     model = Model(config, config.features.columns, vocabulary.size)
     if config.training.frozen_layers > config.encoder.layers:
         raise ConfigError(f"training.frozen_layers = {config.training.frozen_layers}: the encoder has fewer layers")
-    if config.training.frozen_layers:
+    if config.training.frozen_layers == config.encoder.layers:
+        model.encoder.requires_grad_(False)
+    elif config.training.frozen_layers:
         for part in (model.encoder.front, *model.encoder.layers[: config.training.frozen_layers]):
             part.requires_grad_(False)
     if config.training.alone:
