@@ -18,10 +18,10 @@ from headsync.train.mean import mean_model
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    """The shipped model, and one whose every weight is larger by two."""
+    """The shipped model, in half precision, and one in single precision whose every weight is larger by two."""
     other = tmp_path / "other"
     shutil.copytree(find(), other)
-    save_file({name: tensor + 2 for name, tensor in load_file(other / WEIGHTS).items()}, other / WEIGHTS)
+    save_file({name: tensor.float() + 2 for name, tensor in load_file(other / WEIGHTS).items()}, other / WEIGHTS)
     return find(), other
 
 
@@ -31,7 +31,7 @@ def test_the_mean_lies_in_the_middle_and_loads_by_its_path(pair: tuple[Path, Pat
     assert "the mean of 2 models" in result.output
     first, mean = load_file(pair[0] / WEIGHTS), load_file(tmp_path / "mean" / WEIGHTS)
     assert mean.keys() == first.keys()
-    assert all(torch.allclose(mean[name], first[name] + 1, atol=1e-5) for name in first)
+    assert all(torch.allclose(mean[name], first[name].float() + 1, atol=1e-5) for name in first)
     folder, last = load_folder(tmp_path / "mean"), load_folder(pair[1])
     assert folder.config == last.config
     assert folder.vocabulary == last.vocabulary
