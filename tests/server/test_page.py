@@ -245,7 +245,7 @@ def test_an_endpoint_starts_a_new_line(browser: Any, running: Running, twice: Pa
     with opened(browser, running.http) as page:
         hand_over(page, twice)
         assert lines(page) == transcribed(twice).splitlines()
-        assert page.locator(".line time").all_inner_texts() == ["0:01", "0:06"]
+        assert page.locator(".line time").all_inner_texts() == ["0:00", "0:06"]
 
 
 def test_words_light_up_while_a_recording_plays(browser: Any, running: Running, spoken: Path) -> None:
