@@ -247,7 +247,11 @@ def fully_told(utterances: Iterable[Utterance]) -> list[Utterance]:
 
 def digits_of(utterances: Iterable[Utterance]) -> list[Utterance]:
     """The same recordings, of whose words only digits are told."""
-    return [replace(one, text=" ".join(word for word in one.text.split() if word in DIGITS)) for one in utterances]
+    return [replace(one, text=_digits_in(one.text)) for one in utterances]
+
+
+def _digits_in(text: str) -> str:
+    return " ".join(word for word in text.split() if word in DIGITS)
 
 
 def _few(sentences: Sequence[Spoken]) -> list[Utterance]:
@@ -258,7 +262,7 @@ def _few(sentences: Sequence[Spoken]) -> list[Utterance]:
 def among_words(spoken: dict[str, list[Spoken]], part: str) -> list[Spoken]:
     """Sentences of train or dev with digits in them: the text is the digits alone."""
     chosen = _speech_of(spoken, part)
-    told = [one._replace(text=" ".join(word for word in one.text.split() if word in DIGITS)) for one in chosen]
+    told = [one._replace(text=_digits_in(one.text)) for one in chosen]
     return [one for one in told if one.text]
 
 

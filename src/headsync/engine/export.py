@@ -76,7 +76,8 @@ def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool 
     reference = TorchEngine.load(folder, None, 1)
     same = out.resolve() == folder.path.resolve()
     if (int8 or half) and same:
-        raise ModelError(f"{out}: a model in {_kind(int8)} has weights of its own; name another folder for it")
+        kind = "int8" if int8 else "half precision"
+        raise ModelError(f"{out}: a model in {kind} has weights of its own; name another folder for it")
     out.mkdir(parents=True, exist_ok=True)
     if not same:
         _copy(folder.path, out)
@@ -108,10 +109,6 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
         "weights": {name: _outside(graph) for name, graph in graphs.items()},
     }
     write_atomically(out / GRAPHS, (json.dumps(document, indent=1) + "\n").encode())
-
-
-def _kind(int8: bool) -> str:
-    return "int8" if int8 else "half precision"
 
 
 def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Teacher:
         return self._beside(self.states_ND, utterances, features)
 
     def read(self, utterances: Sequence[Utterance], features: Sequence[FloatArray]) -> Tensor:
-        """What it reads in the frames of a batch's rows, NaN where states are; nothing if it does not read."""
+        """What it reads in the frames of a batch's rows, NaN where it reads nothing; empty if it cannot read."""
         if self.readings_NV is None:
             return torch.empty(0)
         return self._beside(self.readings_NV, utterances, features)
