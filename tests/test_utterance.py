@@ -101,6 +101,27 @@ def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int
     ]
 
 
+def hear_late(script: list[int], late: int, size: int) -> list[Final]:
+    """CTC speaks of a word some frames after the decoder could hear it."""
+    log_ctc_TV, _ = spoken(np.array([0] * late + script), VOCABULARY.end)
+    _, memory = spoken(np.array(script + [0] * late), VOCABULARY.end)
+    events, now = [], start()
+    for begin in range(0, len(log_ctc_TV), size):
+        part = Memory(*(x[:, :, :, begin : begin + size] for x in memory))
+        new, now = now.push(Block(log_ctc_TV[begin : begin + size], part, 0.04 * (begin + size)))
+        events += new
+    return finals(events + now.finish(0.04 * len(log_ctc_TV))[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(6, 40), st.integers(0, 4), st.integers(1, 30))
+def test_a_word_that_has_begun_when_an_utterance_ends_is_the_next_ones(pause: int, late: int, size: int) -> None:
+    """Ten frames of silence end an utterance: five are its own, and five the next one's."""
+    script = SILENCE * 5 + [1] + SILENCE * pause + [2] + SILENCE * 5
+    told = [final.text for final in hear_late(script, late, size)]
+    assert told == (["one", "two"] if pause >= CONFIG.trailing_frames else ["one two"])
+
+
 @settings(max_examples=40, deadline=None)
 @given(scripts)
 def test_each_utterance_has_partials_and_then_one_final(script: list[int]) -> None:

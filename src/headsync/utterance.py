@@ -36,6 +36,7 @@ class Utterance:
     beam: Texts
     memory: Memory | None = None  # frames of this utterance, and a few before it; placed once it is open
     room: Room = field(default_factory=Room)  # for the frames of an open utterance to grow
+    tail: Memory | None = None  # the last frames of an open utterance, not placed: they may be the next one's first
     log_ctc_TV: FloatArray | None = None  # of the same frames
     is_open: bool = False
     evidence: Evidence = NO_EVIDENCE
@@ -59,7 +60,7 @@ class Utterance:
             evidence = evidence.add(log_ctc_V, config)
             if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
-                ended, (final, now) = now.number, now.finish(block.time_seconds)
+                ended, (final, now) = now.number, now._close(block.time_seconds)
                 events += final
                 events += [Endpoint(ended, reason, block.time_seconds)] if final else []
                 done, evidence = frame + 1, now.evidence
@@ -77,35 +78,59 @@ class Utterance:
         return [*events, *looks, *partial], now
 
     def finish(self, time_seconds: float) -> tuple[list[Event], Utterance]:
-        """The utterance has ended: its final text, if it has one, and the start of the next."""
+        """No more will come: the final text of the utterance, if it has one, and the start of the next."""
         now = self._open(self.search.config.lead_frames)
-        after = replace(
-            self, beam=self.search.start(self.looking), memory=None, room=Room(), log_ctc_TV=None, is_open=False,
-            evidence=Evidence(label=self.evidence.label),  # a token that is cut through does not begin again
-            told=("", 0), looked=0, quiet_frames=0, first_frame=self.first_frame + self.evidence.frames,
-        )  # fmt: skip
-        if endpoint.idle(self.evidence) or now.memory is None:
+        after = now._after(now.evidence.frames)
+        if not now.is_open:
             return [], after
-        beam = now.search.advance(now.beam, now._frames(), final=True)
+        return now._told(now.search.advance(now.beam, now._frames(), final=True), time_seconds, after)
+
+    def _close(self, time_seconds: float) -> tuple[list[Event], Utterance]:
+        """The utterance has ended by itself: the next one begins with the rest of the silence that ended it."""
+        now = self._open(self.search.config.lead_frames)
+        beam, frames = now.search.close(now.beam, now._frames(), endpoint.belong(now.evidence, self.search.config))
+        told = replace(now, evidence=now._frames().up_to(frames).evidence)
+        return told._told(beam, time_seconds, now._after(frames))
+
+    def _told(self, beam: Texts, time_seconds: float, after: Utterance) -> tuple[list[Event], Utterance]:
+        """The events of a beam that is final, and what comes after it."""
         best = beam.best
-        if not (now._text(best) or now.told[0]):  # nothing to say, and nothing to take back
+        if not (self._text(best) or self.told[0]):  # nothing to say, and nothing to take back
             return [], after
-        looks, now = now._looks(beam, len(best.tokens), time_seconds)
+        looks, now = self._looks(beam, len(best.tokens), time_seconds)
         return [*looks, now._final(beam, time_seconds)], replace(after, number=self.number + 1)
 
+    def _after(self, frames: int) -> Utterance:
+        """The next utterance, with what is left of this one behind so many frames."""
+        left = self.evidence.frames - frames
+        memory = log_ctc_TV = None
+        if left and self.tail is not None and self.log_ctc_TV is not None:
+            there = self.tail.keys_BNHTD.shape[3]
+            memory, log_ctc_TV = _cut(self.tail, there - left, there), self.log_ctc_TV[frames:].copy()
+        evidence = Evidence(label=self.evidence.label, frames=left)  # a token that is cut through does not begin again
+        return replace(
+            self, beam=self.search.start(self.looking), memory=memory, room=Room(), tail=None, log_ctc_TV=log_ctc_TV,
+            is_open=False, evidence=evidence, told=("", 0), looked=0, quiet_frames=0,
+            first_frame=self.first_frame + frames,
+        )  # fmt: skip
+
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
-        new = _cut(block.memory, first, end)
+        new, room, tail = _cut(block.memory, first, end), self.room, self.tail
         if self.is_open:
-            new = self.search.engine.place(new, self.evidence.frames)
-        room = self.room
-        if self.memory is not None and self.is_open:
-            new, room = self.room.append(self.memory, new)
+            assert self.memory is not None
+            tail = self._tail(new if tail is None else _joined(tail, new))
+            new, room = self.room.append(self.memory, self.search.engine.place(new, self.evidence.frames))
         elif self.memory is not None:
-            new = Memory(*(np.concatenate(pair, 3) for pair in zip(self.memory, new, strict=True)))
+            new = _joined(self.memory, new)
         log_ctc_TV = block.log_ctc_TV[first:end]
         if self.log_ctc_TV is not None:
             log_ctc_TV = np.concatenate([self.log_ctc_TV, log_ctc_TV])
-        return replace(self, memory=new, room=room, log_ctc_TV=log_ctc_TV, evidence=evidence)
+        return replace(self, memory=new, room=room, tail=tail, log_ctc_TV=log_ctc_TV, evidence=evidence)
+
+    def _tail(self, memory: Memory) -> Memory:
+        """As much of it as may be left over when an utterance ends."""
+        frames = memory.keys_BNHTD.shape[3]
+        return _cut(memory, max(0, frames - endpoint.most_left(self.search.config)), frames)
 
     def _frames(self) -> Heard:
         assert self.memory is not None
@@ -136,7 +161,7 @@ class Utterance:
             return self
         now = self._forget(self._idle_frames(lead))
         assert now.memory is not None
-        return replace(now, is_open=True, memory=now.search.engine.place(now.memory, 0))
+        return replace(now, is_open=True, memory=now.search.engine.place(now.memory, 0), tail=now._tail(now.memory))
 
     def _partial(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         best = self.beam.best
@@ -193,6 +218,10 @@ class Utterance:
 
 def _seconds(frame: int) -> float:
     return round(frame * ENCODER_FRAME_SECONDS, 3)
+
+
+def _joined(*memories: Memory) -> Memory:
+    return Memory(*(np.concatenate(parts, 3) for parts in zip(*memories, strict=True)))
 
 
 def _cut(memory: Memory, first: int, end: int) -> Memory:

@@ -18,7 +18,7 @@ from headsync.config import DecodingConfig
 from headsync.events import Final, Partial
 from headsync.search import ctc_prefix
 from headsync.search.beam import Search
-from headsync.search.blockwise import BlockwiseSearch, blank_alone, up_to
+from headsync.search.blockwise import BlockwiseSearch, blank_alone
 from headsync.search.evidence import Evidence
 from headsync.search.hypothesis import Beam, Heard, Hypothesis
 from headsync.search.policy import POLICIES
@@ -344,11 +344,11 @@ def test_a_token_is_taken_back_until_the_lookahead_has_come(silence: int, kept: 
 
 def test_the_first_frames_of_what_was_heard() -> None:
     log_ctc, memory = spoken(np.array([0, 1, 0, 2, 0, 3]), 4)
-    cut = up_to(Heard(memory, log_ctc, Evidence((1, 3, 5), (1, 2, 3), 3, 5, 6)), 3)
+    cut = Heard(memory, log_ctc, Evidence((1, 3, 5), (1, 2, 3), 3, 5, 6)).up_to(3)
     assert (cut.evidence.spikes, cut.evidence.tokens, cut.evidence.frames) == ((1,), (1,), 3)
     assert cut.memory.keys_BNHTD[0, 0, 0, :, 0].tolist() == [0, 1, 0]
     assert len(cut.log_ctc_TV) == cut.memory.values_BNHTD.shape[3] == 3
-    assert up_to(Heard(memory, log_ctc, Evidence((3,), (1,), frames=6)), 3).evidence.spikes == ()
+    assert Heard(memory, log_ctc, Evidence((3,), (1,), frames=6)).up_to(3).evidence.spikes == ()
 
 
 scripts = st.lists(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headsync.config import DecodingConfig
@@ -35,3 +37,17 @@ def test_silence_is_idle_and_never_ends() -> None:
 ])  # fmt: skip
 def test_an_utterance_ends(frames: int, last: int, ends: str | None) -> None:
     assert endpoint.ended(heard(frames, last), CONFIG) == ends
+
+
+@pytest.mark.parametrize(("frames", "last", "own"), [
+    (34, 3, 19),     # 15 of 30 frames of silence
+    (100, 94, 98),   # 2 of 5
+    (200, 199, 200),
+])  # fmt: skip
+def test_the_silence_at_the_end_is_shared_out(frames: int, last: int, own: int) -> None:
+    assert endpoint.belong(heard(frames, last), CONFIG) == own
+
+
+def test_the_next_utterance_takes_no_more_silence_than_its_lead() -> None:
+    assert endpoint.belong(heard(34, 3), replace(CONFIG, lead_seconds=0.2)) == 34 - 5
+    assert endpoint.belong(heard(34, 3), replace(CONFIG, lead_seconds=0.0)) == 34

@@ -64,6 +64,12 @@ class Search:
         beam = self._steps(beam, heard, final=False)
         return self._steps(self._rescored(beam, heard), heard, final=True) if final else beam
 
+    def close(self, beam: Beam, heard: Heard, frames: int) -> tuple[Beam, int]:
+        """At the end nothing asks for evidence: what is behind these frames is not looked at, unless it has been."""
+        beam = self.advance(beam, heard, final=False)
+        frames = max(frames, beam.seen)
+        return self.advance(beam, heard.up_to(frames), final=True), frames
+
     def _steps(self, beam: Beam, heard: Heard, final: bool) -> Beam:
         while not self._over(beam, heard.evidence.frames):
             step = self._ask(beam, beam.step or self._begin(beam), heard, final)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headsync.audio import FloatArray
-from headsync.engine import NO_LIMIT, BoolArray, Memory
+from headsync.engine import NO_LIMIT, BoolArray
 from headsync.search import ctc_prefix
 from headsync.search.beam import Search, best_first
 from headsync.search.ctc_prefix import CtcState
@@ -53,10 +53,14 @@ class BlockwiseSearch(Search):
         """Each call is a block, by the published rules; by the corrected ones any number of blocks, or none."""
         if self.config.blockwise == "corrected":
             for frames in self._ends(beam, heard.evidence.frames):
-                beam = self._block(beam, up_to(heard, frames))
+                beam = self._block(beam, heard.up_to(frames))
         elif not final:
             beam = self._block(beam, heard)
         return self._finish(beam, heard) if final else beam
+
+    def close(self, beam: Beam, heard: Heard, frames: int) -> tuple[Beam, int]:
+        """Blocks are searched as they come, and the silence with them."""
+        return self.advance(beam, heard, final=True), heard.evidence.frames
 
     def _ends(self, beam: Beam, frames: int) -> range:
         """Where blocks end that are full and have not been searched."""
@@ -127,13 +131,3 @@ def blank_alone(state: CtcState, log_ctc_TV: FloatArray) -> CtcState:
         label_BT=label_BT,
         blank_BT=blank_BT,
     )
-
-
-def up_to(heard: Heard, frames: int) -> Heard:
-    """The first frames of what has been heard."""
-    spikes = bisect_left(heard.evidence.spikes, frames)
-    evidence = heard.evidence._replace(
-        spikes=heard.evidence.spikes[:spikes], tokens=heard.evidence.tokens[:spikes], frames=frames
-    )
-    memory = Memory(*(part[:, :, :, :frames] for part in heard.memory))
-    return Heard(memory, heard.log_ctc_TV[:frames], evidence)

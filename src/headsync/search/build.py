@@ -56,6 +56,9 @@ class Searcher(Protocol[B]):
     def advance(self, beam: B, heard: Heard, final: bool) -> B:
         """All that can be written on the frames that there are; `final`: no more will come."""
 
+    def close(self, beam: B, heard: Heard, frames: int) -> tuple[B, int]:
+        """All that is written when silence ends an utterance of so many frames; and how many it takes, or all."""
+
 
 def build_search(
     engine: Engine,

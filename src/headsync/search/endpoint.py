@@ -2,7 +2,8 @@
 
 An utterance opens a little before the first frame that speaks of a token, once one does so clearly, and closes after a
 stretch of silence, so that minutes of silence cost nothing and are never searched. Both follow from frames alone, not
-from when they arrived.
+from when they arrived. The silence between two utterances is shared out: CTC speaks of a word only when much of it has
+been said, so that the next one may have begun when the stretch is over.
 """
 
 from __future__ import annotations
@@ -23,9 +24,23 @@ def ended(evidence: Evidence, config: DecodingConfig) -> Reason | None:
     """Why the frame added last closes the utterance, if it does."""
     if idle(evidence):
         return None
-    silence = evidence.frames - 1 - evidence.last
+    silence = _silence(evidence)
     if evidence.frames >= 2 * config.longest_frames:
         return "length"
     if evidence.frames >= config.longest_frames and silence >= SHORT_PAUSE_FRAMES:
         return "length"
     return "pause" if silence >= config.trailing_frames else None
+
+
+def belong(evidence: Evidence, config: DecodingConfig) -> int:
+    """How many frames an utterance has that the frame added last closes: those up to the middle of the silence."""
+    return evidence.frames - min(_silence(evidence) // 2, most_left(config))
+
+
+def most_left(config: DecodingConfig) -> int:
+    """How many frames may be left over for the next utterance, which takes no more than its lead."""
+    return min(config.trailing_frames // 2, config.lead_frames)
+
+
+def _silence(evidence: Evidence) -> int:
+    return evidence.frames - 1 - evidence.last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,6 +52,13 @@ class Beam(NamedTuple):
     step: Step | None = None  # on its way, while some of the live ones are undecided
 
     @property
+    def seen(self) -> int:
+        """How many frames it rests on."""
+        halts = (halt for h in (*self.live, *self.ended) for halt in h.halts)
+        decided = () if self.step is None or self.step.answers is None else self.step.answers.seen_B
+        return max(0 if self.ctc is None else self.ctc.frames, *halts, *map(int, decided), 0)
+
+    @property
     def best(self) -> Hypothesis:
         """The best that has ended, if any has: what is still live then ran into the limit on its length."""
         return max(self.ended or self.live, key=lambda h: h.score)
@@ -66,3 +74,12 @@ class Heard(NamedTuple):
     memory: Memory
     log_ctc_TV: FloatArray
     evidence: Evidence
+
+    def up_to(self, frames: int) -> Heard:
+        """The first frames of it."""
+        spikes = bisect_left(self.evidence.spikes, frames)
+        evidence = self.evidence._replace(
+            spikes=self.evidence.spikes[:spikes], tokens=self.evidence.tokens[:spikes], frames=frames
+        )
+        memory = Memory(*(part[:, :, :, :frames] for part in self.memory))
+        return Heard(memory, self.log_ctc_TV[:frames], evidence)

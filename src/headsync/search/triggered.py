@@ -123,6 +123,10 @@ class TriggeredSearch:
             beam = self._frame(beam, heard)
         return self._finish(beam, heard) if final else beam
 
+    def close(self, beam: TriggeredBeam, heard: Heard, frames: int) -> tuple[TriggeredBeam, int]:
+        """Every frame is searched as it comes, and the silence with it; nothing enters there but what CTC proposes."""
+        return self.advance(beam, heard, final=True), heard.evidence.frames
+
     def _frame(self, beam: TriggeredBeam, heard: Heard) -> TriggeredBeam:
         """One frame more: CTC moves on, what enters and has a chance asks the decoder, and the best are kept."""
         log_ctc_V = np.maximum(heard.log_ctc_TV[beam.frames].astype(np.float64), IMPOSSIBLE)
