@@ -26,6 +26,7 @@ class Block(NamedTuple):
     log_ctc_TV: FloatArray
     memory: Memory
     time_seconds: float  # how much audio had to arrive for it
+    level_T: FloatArray | None = None  # how loud its frames are, in decibels; None: nobody knows
 
 
 @dataclass(frozen=True)

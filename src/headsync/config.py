@@ -111,6 +111,8 @@ class DecodingConfig:
     evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
     onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
     onset_pair: float = 1.0  # or with two tokens within a second, whose blanks fall below 1 - onset_pair
+    foreground_db: float = 0.0  # a sound that stands out from the room by less is behind it, and opens an utterance
+    onset_behind: float = 0.9  # only with a frame whose blank falls below 1 - onset_behind, or two below 1 - onset
     lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
     trailing_seconds: float = 1.2  # and ends after so much silence
     longest_seconds: float = 20.0  # after this long any short pause ends it
@@ -129,8 +131,9 @@ class DecodingConfig:
         _at_least(0, token_frames=self.token_frames)
         _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
         _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
-        _fraction(evidence=self.evidence, onset=self.onset)
+        _fraction(evidence=self.evidence, onset=self.onset, onset_behind=self.onset_behind)
         _at_least(0, ctc_weight=self.ctc_weight, onset_pair=self.onset_pair)
+        _at_least(0, foreground_db=self.foreground_db)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
         if self.onset_pair > 1:

@@ -139,6 +139,12 @@ def normalise(frames: FloatArray, statistics: Statistics) -> FloatArray:
     return (frames - statistics.mean) / statistics.deviation
 
 
+def levels(frames: FloatArray) -> FloatArray:
+    """How loud each frame is, in decibels, as the mean of its energies; before they are normalised."""
+    decibels: FloatArray = frames[:, :NUM_MEL].mean(1, dtype=np.float64) * (10 / np.log(10))
+    return decibels
+
+
 def _fits(array: FloatArray, columns: int) -> bool:
     return array.shape == (columns,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
 

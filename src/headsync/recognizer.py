@@ -21,8 +21,9 @@ from headsync.config import DecodingConfig, build
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
-from headsync.features import Features, normalise
+from headsync.features import Features, levels, normalise
 from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
+from headsync.framing import SUBSAMPLING
 from headsync.search.build import build_search
 from headsync.search.lm import load_language_model
 from headsync.search.scorers import LanguageModel
@@ -93,6 +94,7 @@ class Session:
         columns, delay = recognizer.config.features.columns, recognizer.features.delay_samples
         self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder, columns, delay)
         self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary, attention)
+        self._levels = np.zeros(0)  # of feature frames whose blocks are still to come, in decibels
         self._finished = False
         self._samples = self._heard = 0  # as they were pushed, and at 16 kHz
         self._waiting: list[npt.NDArray[np.float32]] = []  # at 16 kHz, too few for another block
@@ -127,6 +129,7 @@ class Session:
             return []
         waiting, self._waiting = np.concatenate(self._waiting), []
         frames, self._features = self._recognizer.features.step(waiting, self._features, final)
+        self._levels = np.concatenate([self._levels, levels(frames)])
         frames = normalise(frames, self._recognizer.folder.statistics)
         blocks, self._blocks = self._blocks.push(frames, final)
         events: list[Event] = []
@@ -136,7 +139,9 @@ class Session:
 
     def _hear(self, block: Block) -> list[Event]:
         seconds = min(block.time_seconds, self._heard / SAMPLE_RATE)  # at the end of a stream nothing is waited for
-        events, self._utterance = self._utterance.push(block._replace(time_seconds=seconds))
+        here, self._levels = np.split(self._levels, [SUBSAMPLING * len(block.log_ctc_TV)])
+        level_T = here.reshape(-1, SUBSAMPLING).mean(1)
+        events, self._utterance = self._utterance.push(block._replace(time_seconds=seconds, level_T=level_T))
         return events
 
     def _resampler_for(self, rate: int) -> Resampler:

@@ -14,7 +14,7 @@ import numpy as np
 
 from headsync.audio import FloatArray
 from headsync.blocks import Block
-from headsync.engine import Memory
+from headsync.engine import BoolArray, Memory
 from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
 from headsync.framing import ENCODER_FRAME_SECONDS
 from headsync.growing import Room
@@ -22,6 +22,7 @@ from headsync.measure.cost import cost_ratio
 from headsync.search import endpoint
 from headsync.search.build import Searcher, Texts
 from headsync.search.evidence import NO_EVIDENCE, Evidence
+from headsync.search.foreground import NOTHING_HEARD, Background
 from headsync.search.hypothesis import Heard, Hypothesis
 from headsync.tokens import Vocabulary
 from headsync.words import timed_words
@@ -40,6 +41,7 @@ class Utterance:
     log_ctc_TV: FloatArray | None = None  # of the same frames
     is_open: bool = False
     evidence: Evidence = NO_EVIDENCE
+    background: Background = NOTHING_HEARD
     number: int = 0
     first_frame: int = 0  # of the utterance, counted in the stream
     told: tuple[str, int] = ("", 0)  # the text of the last event, and how many of its words are committed
@@ -54,10 +56,10 @@ class Utterance:
     def push(self, block: Block) -> tuple[list[Event], Utterance]:
         """Hear a block: partial texts, and a final one for every utterance that ends in it."""
         events: list[Event] = []
-        now, done, config = self, 0, self.search.config
-        evidence = now.evidence
-        for frame, log_ctc_V in enumerate(block.log_ctc_TV):
-            evidence = evidence.add(log_ctc_V, config)
+        stands_out_T, now = self._standing_out(block)
+        done, config, evidence = 0, now.search.config, now.evidence
+        for frame, (log_ctc_V, stands_out) in enumerate(zip(block.log_ctc_TV, stands_out_T, strict=True)):
+            evidence = evidence.add(log_ctc_V, config, bool(stands_out))
             if reason := endpoint.ended(evidence, config):
                 now = now._heard(block, done, frame + 1, evidence)
                 ended, (final, now) = now.number, now._close(block.time_seconds)
@@ -113,6 +115,14 @@ class Utterance:
             is_open=False, evidence=evidence, told=("", 0), looked=0, quiet_frames=0,
             first_frame=self.first_frame + frames,
         )  # fmt: skip
+
+    def _standing_out(self, block: Block) -> tuple[BoolArray, Utterance]:
+        """Which frames stand out from the room; all of them where that is not asked or not known."""
+        least = self.search.config.foreground_db
+        if not least or block.level_T is None:
+            return np.ones(len(block.log_ctc_TV), bool), self
+        decibels_T, background = self.background.hear(block.level_T)
+        return decibels_T >= least, replace(self, background=background)
 
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
         new, room, tail = _cut(block.memory, first, end), self.room, self.tail

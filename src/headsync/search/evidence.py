@@ -4,7 +4,7 @@ A live microphone has seconds of silence before and between words. With a look-a
 forced there, on nothing. So a step waits until CTC has seen one token more than have been written. And in a room full
 of voices something now and then sounds a little like a word: before an utterance opens, a token must be heard clearly,
 or two within a second, for what only sounds like a word mostly does so alone. Fainter ones before it then count as
-well, if no pause lies between.
+well, if no pause lies between. More is asked of a sound that does not stand out from the room.
 
 Evidence is a function of frames alone, whenever they arrive, so that it is the same for every cutting of the audio.
 """
@@ -33,11 +33,12 @@ class Evidence(NamedTuple):
     clear: bool = False  # whether one of the tokens was heard clearly, or two of them well enough
     first: int = -1  # where the last token began that would open an utterance together with the next
 
-    def add(self, log_ctc_V: FloatArray, config: DecodingConfig) -> Evidence:
+    def add(self, log_ctc_V: FloatArray, config: DecodingConfig, stands_out: bool = True) -> Evidence:
         """One more frame; it speaks of a token where all tokens together have at least the probability `evidence`.
 
-        With the probability `onset` it does so clearly; `onset_pair` is enough for two tokens. Until then, tokens are
-        forgotten as an utterance ends: after so much silence, or when they have become too old.
+        With the probability `onset` it does so clearly; `onset_pair` is enough for two tokens. Of a sound that does not
+        stand out `onset_behind` is asked, or `onset` of two. Until then, tokens are forgotten as an utterance ends:
+        after so much silence, or when they have become too old.
         """
         probability = -np.expm1(min(0.0, float(log_ctc_V[0])))
         label = 1 + int(log_ctc_V[1:].argmax()) if probability >= config.evidence else 0
@@ -45,7 +46,8 @@ class Evidence(NamedTuple):
         kept = 0 if self.clear else self._fresh(config)
         spikes = (*self.spikes[kept:], self.frames) if begins else self.spikes[kept:]
         speaks = bool(spikes) and label != 0
-        one_of_two = speaks and probability >= config.onset_pair
+        onset, onset_pair = (config.onset, config.onset_pair) if stands_out else (config.onset_behind, config.onset)
+        one_of_two = speaks and probability >= onset_pair
         pair = one_of_two and spikes[0] <= self.first < spikes[-1] <= self.first + PAIR_FRAMES
         return Evidence(
             spikes=spikes,
@@ -53,7 +55,7 @@ class Evidence(NamedTuple):
             label=label,
             last=self.frames if label else self.last,
             frames=self.frames + 1,
-            clear=self.clear or pair or (speaks and probability >= config.onset),
+            clear=self.clear or pair or (speaks and probability >= onset),
             first=spikes[-1] if one_of_two else self.first,
         )
 
