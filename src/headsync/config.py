@@ -103,6 +103,7 @@ class DecodingConfig:
     ctc_weight: float = 0.3  # of CTC in the joint score, the rest is the decoder's
     lm_weight: float = 0.0  # of a language model, if one is given
     length_bonus: float = 0.0  # for every token written
+    end_weight: float = 1.0  # of what the decoder says about the end, where CTC has a say in it as well
     pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: all
     lookahead_frames: int = 16  # M
     halting: Literal["monotone", "free"] = "monotone"  # whether t_i never falls below t_{i-1}
@@ -138,6 +139,8 @@ class DecodingConfig:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
         if self.onset_pair > 1:
             raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, with which no pair opens anything")
+        if not 0 <= self.end_weight <= 1:
+            raise ConfigError(f"end_weight = {self.end_weight} must be between 0 and 1")
         _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
 

@@ -209,3 +209,31 @@ def test_the_best_places_come_first_and_equal_ones_in_order() -> None:
     assert best_first(scores, 2) == [(0, 1), (1, 0)]
     assert best_first(scores, 4) == [(0, 1), (1, 0), (1, 1), (1, 2)]
     assert best_first(scores, 50) == [(0, 1), (1, 0), (1, 1), (1, 2), (0, 0)]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: float) -> None:
+    p_BV = np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3)
+    said = replace(search(0), config=replace(ALL, end_weight=weight)).joint.decoder(np.log(p_BV))
+    for p_V, said_V in zip(p_BV, said, strict=True):
+        goes_on = 1 - p_V[END]
+        expected = [p_V[token] / goes_on * goes_on**weight for token in range(END)] + [p_V[END] ** weight]
+        assert np.exp(said_V) == pytest.approx(expected, rel=1e-12)
+    assert (said <= 0).all()
+
+
+def test_without_ctc_the_decoder_alone_says_when_the_text_ends() -> None:
+    log_p = np.log(np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3))
+    alone = replace(ALL, end_weight=0.0, ctc_weight=0.0)
+    assert (replace(search(0), config=alone).joint.decoder(log_p) == log_p).all()
+
+
+def test_a_decoder_that_would_end_at_once_leaves_the_end_to_ctc() -> None:
+    """CTC hears two tokens; the decoder, right about them, has learned that most texts are empty."""
+    log_ctc = np.log(np.full((FRAMES, CLASSES), 0.01))
+    log_ctc[:, 0] = np.log(0.96)
+    log_ctc[[3, 7], 0], log_ctc[3, 1], log_ctc[7, 2] = np.log(0.01), np.log(0.96), np.log(0.96)
+    plain = replace(ALL, beam=4, lm_weight=0.0, ctc_weight=0.9, length_bonus=0.0)
+    for end_weight, text in ((1.0, ()), (0.0, (1, 2))):
+        hasty = Search(TableEngine(0, CLASSES, end_bonus=400.0), lookahead, replace(plain, end_weight=end_weight), END)
+        assert finish(hasty, log_ctc).best.tokens == text

@@ -17,7 +17,7 @@ from headsync.engine import BoolArray, IntArray
 from headsync.search.ctc_prefix import CtcState, extensions, whole
 from headsync.search.hotwords import Hotwords
 from headsync.search.hypothesis import Hypothesis
-from headsync.search.scorers import Scores
+from headsync.search.scorers import Scores, logsumexp
 
 
 class Candidates(NamedTuple):
@@ -61,11 +61,26 @@ class Joint:
         acoustic = (1 - config.ctc_weight) * h.attention + config.ctc_weight * h.ctc
         return acoustic + config.lm_weight * h.lm + config.length_bonus * len(h.tokens) + h.hotwords
 
+    def decoder(self, log_p_BV: FloatArray) -> Scores:
+        """What the decoder says: in part whether the text ends, in part which token follows if it does not.
+
+        A token has log p(token | no end) + w log p(no end), the end w log p(end). With w = `end_weight` of 1 that is
+        what it says; with 0 CTC alone tells whether something follows, which it must be able to.
+        """
+        scores_BV, weight = log_p_BV.astype(np.float64), self.config.end_weight
+        if weight == 1 or not self.config.ctc_weight:
+            return scores_BV
+        tokens_BV = scores_BV.copy()
+        tokens_BV[:, self.end] = -np.inf
+        tokens_BV -= (1 - weight) * logsumexp(tokens_BV)[:, None]
+        tokens_BV[:, self.end] = weight * scores_BV[:, self.end]
+        return tokens_BV
+
     def candidates(
         self, live: Sequence[Hypothesis], log_p_BV: FloatArray, lm_BV: Scores | None, ctc: Heeded | None
     ) -> Candidates:
         """All that may follow, or with CTC the best of it by the other scorers."""
-        attention_BV = _column([h.attention for h in live]) + log_p_BV.astype(np.float64)
+        attention_BV = _column([h.attention for h in live]) + self.decoder(log_p_BV)
         lm_BV = np.zeros_like(attention_BV) if lm_BV is None else _column([h.lm for h in live]) + lm_BV
         hotwords_BV = self._hotwords(live, attention_BV)
         joint_BV = (1 - self.config.ctc_weight) * attention_BV + hotwords_BV

@@ -91,7 +91,7 @@ class Entry(NamedTuple):
 class Answer(NamedTuple):
     """What the decoder says after a prefix."""
 
-    log_p_V: FloatArray
+    log_p_V: Scores
     end_NH: IntArray
     state: State
     look: Look | None
@@ -210,10 +210,10 @@ class TriggeredSearch:
         h = replace(h, attention=attention, consumed=consumed, steps=h.steps + 1)
         return replace(h, score=self.joint.score(h))
 
-    def _sure(self, parent: Prefix, log_p_V: FloatArray, log_ctc_V: FloatArray) -> Scores:
+    def _sure(self, parent: Prefix, log_p_V: Scores, log_ctc_V: FloatArray) -> Scores:
         """How probable each token is behind a prefix, by all scorers, among all tokens."""
         weight = self.config.ctc_weight
-        joint_V = (1 - weight) * log_p_V.astype(np.float64) + weight * np.maximum(log_ctc_V, IMPOSSIBLE)
+        joint_V = (1 - weight) * log_p_V + weight * np.maximum(log_ctc_V, IMPOSSIBLE)
         if parent.outlook_V is not None:
             joint_V += self.config.lm_weight * parent.outlook_V
         if self.hotwords is not None:
@@ -234,9 +234,10 @@ class TriggeredSearch:
             decoded = self.engine.decode(self._last(rows), memory, state, window)
             assert decoded.ready_B.all()
             look_B = looks(decoded, rows[0].h.looks is not None)
+            said_BV = self.joint.decoder(decoded.log_p_BV)
             for n, prefix in enumerate(rows):
                 state = take_rows(decoded.state, [n])
-                answers[prefix.h.tokens] = Answer(decoded.log_p_BV[n], decoded.end_BNH[n], state, look_B[n])
+                answers[prefix.h.tokens] = Answer(said_BV[n], decoded.end_BNH[n], state, look_B[n])
         return answers
 
     def _told(self, prefixes: Sequence[Prefix]) -> tuple[Prefix, ...]:
