@@ -5,7 +5,9 @@
 A small network learns by CTC to read the words of the first manifest's recordings in the states that
 `recipes/teacher.py` has written, which stay as they are. What it then reads in the recordings of the second one, which
 need no text, is written down beside the states: a network that only hears the recordings can learn from it, where empty
-texts would teach it which corpus is silent.
+texts would teach it which corpus is silent. The words are written down as well, in two manifests beside the second one:
+NAME-told.jsonl, with what is read in each recording, and NAME-surely.jsonl, without those in which something is read
+with some doubt. A decoder can learn from them, too.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +25,7 @@ import torch.nn.functional as F
 from rich.progress import track
 from torch import Tensor, nn
 
-from headsync.data.manifest import Utterance, read_manifest
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.errors import HeadsyncError
 from headsync.folder import VOCABULARY
 from headsync.tokens import Vocabulary
@@ -31,6 +34,7 @@ from headsync.train.teacher import READINGS, Teacher
 NARROW, WIDE, SPAN, DROPOUT = 96, 192, 7, 0.2  # a reading comes from 7 states, 280 ms
 PASSES, AT_ONCE, RATE, WARMUP = 4, 32, 1e-3, 100
 LEAST = -20.0  # the logarithm of a probability that is none
+FAINT, DOUBT, SURE = 0.1, 0.3, 0.6  # a word that is read with a probability between the last two may be one, or not
 Lesson = tuple[np.ndarray, list[int]]  # states of a recording, and its tokens
 
 
@@ -103,6 +107,36 @@ def read(reader: Reader, teacher: Teacher, names: Sequence[str], classes: int) -
     return readings_NV
 
 
+def told(reading_TV: np.ndarray, vocabulary: Vocabulary) -> str:
+    """The words of a reading, frame by frame the most probable ones."""
+    token_T = reading_TV.argmax(1)
+    return " ".join(vocabulary.tokens[token_T[span[0]] - 1] for span in spans(token_T))
+
+
+def surely(reading_TV: np.ndarray, vocabulary: Vocabulary) -> str | None:
+    """The words that are read with certainty; None where some are in doubt."""
+    speaks_T = 1 - np.exp(reading_TV[:, 0].astype(np.float32))
+    token_T = np.where(speaks_T >= FAINT, 1 + reading_TV[:, 1:].argmax(1), 0)
+    found = [(token_T[span[0]], speaks_T[span].max()) for span in spans(token_T)]
+    if any(DOUBT <= p < SURE for _, p in found):
+        return None
+    return " ".join(vocabulary.tokens[token - 1] for token, p in found if p >= SURE)
+
+
+def spans(token_T: np.ndarray) -> list[np.ndarray]:
+    """The frames of each token, one token after another."""
+    runs = np.split(np.arange(len(token_T)), np.flatnonzero(np.diff(token_T)) + 1)
+    return [run for run in runs if len(run) and token_T[run[0]]]
+
+
+def write_texts(manifest: Path, readings: Sequence[tuple[Utterance, np.ndarray]], vocabulary: Vocabulary) -> None:
+    """Beside the manifest of what was read, with the words."""
+    sure = [(u, surely(reading_TV, vocabulary)) for u, reading_TV in readings]
+    for name, texts in (("told", [(u, told(r, vocabulary)) for u, r in readings]), ("surely", sure)):
+        kept = [replace(u, text=text) for u, text in texts if text is not None]
+        write_manifest(manifest.with_name(f"{manifest.stem}-{name}.jsonl"), kept)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("teacher", type=Path)
@@ -115,13 +149,17 @@ def main() -> None:
     random.seed(wanted.seed)
     teacher = Teacher.load(wanted.teacher)
     vocabulary = Vocabulary.build("words", [u.text for u in read_manifest(wanted.lessons)])
-    unread = [str(u.audio) for u in heard(teacher, wanted.unread)]
+    unread = heard(teacher, wanted.unread)
     reader = learn(lessons_of(teacher, wanted.lessons, vocabulary), vocabulary)
     unfinished = wanted.teacher / f"{READINGS}.unfinished"
+    readings_NV = read(reader, teacher, [str(u.audio) for u in unread], vocabulary.size)
     with unfinished.open("wb") as file:
-        np.save(file, read(reader, teacher, unread, vocabulary.size))
+        np.save(file, readings_NV)
     vocabulary.save(wanted.teacher / VOCABULARY)
     os.replace(unfinished, wanted.teacher / READINGS)
+    places = [teacher.places[str(u.audio)] for u in unread]
+    readings = [readings_NV[first : first + count] for first, count in places]
+    write_texts(wanted.unread, list(zip(unread, readings, strict=True)), vocabulary)
     print(f"{wanted.teacher}: reads {len(vocabulary.tokens)} words in {len(unread)} recordings")
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from conftest import ROOT
-from headsync.data.manifest import Utterance, write_manifest
+from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.tokens import Vocabulary
 from headsync.train.teacher import INDEX, STATES, Teacher
 
@@ -37,6 +39,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "recipes")
+    return importlib.import_module("reader")
+
+
 def run(*arguments: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "recipes" / "reader.py"), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True)
@@ -60,6 +68,31 @@ def test_it_reads_recordings_that_were_no_lesson(folder: Path) -> None:
         begins = np.flatnonzero((best != 0) & (best != np.r_[0, best[:-1]]))
         right += " ".join(WORDS[best[t] - 1] for t in begins) == text
     assert right >= 90
+    told, surely = (read_manifest(folder / f"unread-{name}.jsonl") for name in ("told", "surely"))
+    assert sum(one.text == text for one, text in zip(told, texts, strict=True)) == right
+    known = {one.id: text for one, text in zip(told, texts, strict=True)}
+    assert 50 < len(surely) <= 100
+    assert sum(one.text == known[one.id] for one in surely) >= 0.95 * len(surely)
+
+
+def reading(*frames: tuple[float, int]) -> np.ndarray:
+    """Frames in which a token is read with a probability; the rest is blank's."""
+    p_TV = np.full((len(frames), 4), 1e-9)
+    for row, (sure, token) in zip(p_TV, frames, strict=True):
+        row[[0, token]] = 1 - sure, sure
+    return np.log(p_TV)
+
+
+def test_words_in_doubt_are_told_or_keep_a_recording_out(reader: ModuleType) -> None:
+    vocabulary = Vocabulary("words", WORDS)
+    quiet, no, yes, doubt, faint = (1e-6, 1), (0.9, 1), (0.9, 2), (0.55, 2), (0.2, 2)
+    assert reader.told(reading(quiet, no, no, quiet, no, yes, quiet), vocabulary) == "no no yes"
+    assert reader.told(reading(quiet, doubt, quiet, faint), vocabulary) == "yes"
+    assert reader.told(reading(quiet), vocabulary) == ""
+    assert reader.surely(reading(quiet, no, no, quiet, no, yes, quiet), vocabulary) == "no no yes"
+    assert reader.surely(reading(quiet, no, quiet, faint), vocabulary) == "no"
+    assert reader.surely(reading(quiet, doubt, yes, quiet), vocabulary) == "yes"  # one word, in the end without doubt
+    assert reader.surely(reading(quiet, no, quiet, doubt), vocabulary) is None
 
 
 def test_what_the_teacher_has_not_heard_is_named(folder: Path) -> None:
