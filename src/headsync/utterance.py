@@ -85,16 +85,16 @@ class Utterance:
         after = now._after(now.evidence.frames)
         if not now.is_open:
             return [], after
-        return now._told(now.search.advance(now.beam, now._frames(), final=True), time_seconds, after)
+        return now._finals(now.search.advance(now.beam, now._frames(), final=True), time_seconds, after)
 
     def _close(self, time_seconds: float) -> tuple[list[Event], Utterance]:
         """The utterance has ended by itself: the next one begins with the rest of the silence that ended it."""
         now = self._open(self.search.config.lead_frames)
         beam, frames = now.search.close(now.beam, now._frames(), endpoint.belong(now.evidence, self.search.config))
         told = replace(now, evidence=now._frames().up_to(frames).evidence)
-        return told._told(beam, time_seconds, now._after(frames))
+        return told._finals(beam, time_seconds, now._after(frames))
 
-    def _told(self, beam: Texts, time_seconds: float, after: Utterance) -> tuple[list[Event], Utterance]:
+    def _finals(self, beam: Texts, time_seconds: float, after: Utterance) -> tuple[list[Event], Utterance]:
         """The events of a beam that is final, and what comes after it."""
         best = beam.best
         if not (self._text(best) or self.told[0]):  # nothing to say, and nothing to take back
