@@ -134,6 +134,13 @@ def test_each_utterance_has_partials_and_then_one_final(script: list[int]) -> No
     assert times == sorted(times)
 
 
+def test_silence_before_an_utterance_is_none_of_its_length() -> None:
+    """An encoder of full context gives one block: then minutes of silence come together with the words."""
+    script = SILENCE * 200 + [1] + SILENCE * 6 + [2] + SILENCE * 6 + [3]
+    for size in (1, BLOCK, len(script)):
+        assert [final.text for final in finals(listen(script, size))] == ["one two three"]
+
+
 def test_long_silence_is_forgotten() -> None:
     now = start()
     for n in range(500):

@@ -106,7 +106,9 @@ class Utterance:
         """The next utterance, with what is left of this one behind so many frames."""
         left = self.evidence.frames - frames
         memory = log_ctc_TV = None
-        if left and self.tail is not None and self.log_ctc_TV is not None:
+        if left:
+            assert self.tail is not None
+            assert self.log_ctc_TV is not None
             there = self.tail.keys_BNHTD.shape[3]
             memory, log_ctc_TV = _cut(self.tail, there - left, there), self.log_ctc_TV[frames:].copy()
         evidence = Evidence(label=self.evidence.label, frames=left)  # a token that is cut through does not begin again
@@ -128,7 +130,8 @@ class Utterance:
         new, room, tail = _cut(block.memory, first, end), self.room, self.tail
         if self.is_open:
             assert self.memory is not None
-            tail = self._tail(new if tail is None else _joined(tail, new))
+            assert tail is not None
+            tail = self._tail(_joined(tail, new))
             new, room = self.room.append(self.memory, self.search.engine.place(new, self.evidence.frames))
         elif self.memory is not None:
             new = _joined(self.memory, new)

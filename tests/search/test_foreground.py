@@ -51,6 +51,12 @@ def test_any_cutting_is_the_literal_loop(frames: int, size: int, seed: int) -> N
     assert found == literally(level)
 
 
+def test_no_frames_bring_nothing_new() -> None:
+    decibels_T, now = NOTHING_HEARD.hear(np.zeros(0))
+    assert len(decibels_T) == 0
+    assert now is NOTHING_HEARD
+
+
 def test_levels_are_decibels() -> None:
     frames = np.full((3, NUM_MEL + 3), 5.0, np.float32)
     louder = frames + np.float32(np.log(10))  # ten times the energy
@@ -77,6 +83,9 @@ def test_more_is_asked_of_what_does_not_stand_out() -> None:
     assert not heard((0.55, True), (0.55, False))
     assert heard((0.55, True), (0.65, False))
     assert heard((0.65, False), (0.65, False))
+    strict = replace(CONFIG, onset=0.95)  # above what is asked behind the speaker: it is asked there as well
+    assert not heard((0.92, True), config=strict)
+    assert not heard((0.92, False), config=strict)
 
 
 def say(level: FloatArray, at: int, sure: float, size: int, config: DecodingConfig = CONFIG) -> list[str]:

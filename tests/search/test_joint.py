@@ -222,6 +222,17 @@ def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: 
     assert (said <= 0).all()
 
 
+def test_what_the_decoder_rules_out_stays_so() -> None:
+    with np.errstate(divide="ignore"):
+        log_p = np.log([[0.0, 0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
+    for weight in (0.0, 0.5):
+        said = replace(search(0), config=replace(ALL, end_weight=weight)).joint.decoder(log_p)
+        assert np.exp(said[0, :END]).tolist() == pytest.approx([0, 0.5, 0.5, 0])
+        assert (said[1, :END] == -np.inf).all()
+        assert said[1, END] == 0
+    assert said[0, END] == -np.inf
+
+
 def test_without_ctc_the_decoder_alone_says_when_the_text_ends() -> None:
     log_p = np.log(np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3))
     alone = replace(ALL, end_weight=0.0, ctc_weight=0.0)

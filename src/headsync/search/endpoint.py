@@ -25,9 +25,10 @@ def ended(evidence: Evidence, config: DecodingConfig) -> Reason | None:
     if idle(evidence):
         return None
     silence = _silence(evidence)
-    if evidence.frames >= 2 * config.longest_frames:
+    length = evidence.frames - max(0, evidence.spikes[0] - config.lead_frames)  # what is before will be forgotten
+    if length >= 2 * config.longest_frames:
         return "length"
-    if evidence.frames >= config.longest_frames and silence >= SHORT_PAUSE_FRAMES:
+    if length >= config.longest_frames and silence >= SHORT_PAUSE_FRAMES:
         return "length"
     return "pause" if silence >= config.trailing_frames else None
 

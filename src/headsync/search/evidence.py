@@ -46,7 +46,9 @@ class Evidence(NamedTuple):
         kept = 0 if self.clear else self._fresh(config)
         spikes = (*self.spikes[kept:], self.frames) if begins else self.spikes[kept:]
         speaks = bool(spikes) and label != 0
-        onset, onset_pair = (config.onset, config.onset_pair) if stands_out else (config.onset_behind, config.onset)
+        onset, onset_pair = config.onset, config.onset_pair
+        if not stands_out:
+            onset, onset_pair = max(onset, config.onset_behind), max(onset, onset_pair)
         one_of_two = speaks and probability >= onset_pair
         pair = one_of_two and spikes[0] <= self.first < spikes[-1] <= self.first + PAIR_FRAMES
         return Evidence(

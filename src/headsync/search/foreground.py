@@ -32,6 +32,8 @@ class Background(NamedTuple):
 
     def hear(self, level_T: FloatArray) -> tuple[FloatArray, Background]:
         """By how many decibels each of these frames, or one of those just before it, stands out from the room."""
+        if not len(level_T):
+            return level_T, self
         all_T = np.concatenate([self.level_T, level_T])
         word_TW = sliding_window_view(all_T[BACKGROUND_FRAMES:], WORD_FRAMES + 1)
         room_TW = sliding_window_view(all_T[: -WORD_FRAMES - 1], BACKGROUND_FRAMES)

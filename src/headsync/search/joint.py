@@ -72,8 +72,9 @@ class Joint:
             return scores_BV
         tokens_BV = scores_BV.copy()
         tokens_BV[:, self.end] = -np.inf
-        tokens_BV -= (1 - weight) * logsumexp(tokens_BV)[:, None]
-        tokens_BV[:, self.end] = weight * scores_BV[:, self.end]
+        goes_on_B = logsumexp(tokens_BV)
+        tokens_BV -= (1 - weight) * np.where(np.isfinite(goes_on_B), goes_on_B, 0.0)[:, None]
+        tokens_BV[:, self.end] = weight * scores_BV[:, self.end] if weight else 0.0
         return tokens_BV
 
     def candidates(

@@ -2,7 +2,8 @@
 
     joint = (1 - w) decoder + w CTC + lm_weight language model + length_bonus tokens + hotwords
 
-The decoder and CTC depend on frames, the others on tokens alone. Shapes: B hypotheses, V classes (0 is blank).
+The decoder and CTC depend on frames, the others on tokens alone. What the decoder says about the end may count less
+(`Joint.decoder`). Shapes: B hypotheses, V classes (0 is blank).
 """
 
 from __future__ import annotations
