@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,10 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_open() -> Iterator[None]:
+    """What a file of tests forgot to close is told of there, not wherever Python next happens to collect it."""
+    yield
+    gc.collect()

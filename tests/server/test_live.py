@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,9 @@ def test_a_client_written_for_vosk_server(running: Running, recordings: Recordin
 
 
 @pytest.fixture(scope="module")
-def client(running: Running) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{running.http}/v1", api_key="any", max_retries=0)
+def client(running: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{running.http}/v1", api_key="any", max_retries=0) as opened:
+        yield opened
 
 
 def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
