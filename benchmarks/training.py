@@ -26,11 +26,12 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headsync.config import Config, load_config
+from headsync.config import Config
 from headsync.data.manifest import read_manifest
 from headsync.features import Features, Statistics
 from headsync.framing import NUM_MEL, NUM_PITCH
 from headsync.nn.model import Model
+from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.checkpoint import Progress
 from headsync.train.data import Batch, Batches, Share, collate, load, statistics_of

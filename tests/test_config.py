@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headsync.config import Config, DataConfig, TrainingConfig, dump, load_config
+from headsync.config import Config, DataConfig, TrainingConfig
 from headsync.errors import ConfigError
+from headsync.recipe import dump, load_config
 
 
 def load(folder: Path, text: str, *overrides: str) -> Config:

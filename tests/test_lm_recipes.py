@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from conftest import ROOT
-from headsync.config import Config, LanguageConfig, dump, load_config
+from headsync.config import Config, LanguageConfig
 from headsync.errors import ConfigError
 from headsync.nn.lm import LanguageNetwork
+from headsync.recipe import dump, load_config
 
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if load_config(path).kind == "lm")
 TOKENS = {"characters": 30, "bpe": 5000, "words": 1000}

@@ -9,12 +9,12 @@ import torch
 
 from conftest import ROOT
 from headsync.attention import MECHANISMS
-from headsync.config import load_config
 from headsync.data import toy
 from headsync.data.manifest import read_manifest
 from headsync.features import NUM_MEL
 from headsync.measure.evaluate import evaluate
 from headsync.nn.model import Model
+from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.train.loop import train
 

@@ -14,8 +14,8 @@ import pytest
 
 from conftest import ROOT
 from headsync.attention import MECHANISMS
-from headsync.config import load_config
 from headsync.data import toy
+from headsync.recipe import load_config
 
 SCRIPT = ROOT / "recipes" / "toy_systems.py"
 RESULT: dict[str, Any] = {

@@ -1,24 +1,16 @@
-"""Settings: frozen dataclasses, and the way from a TOML file to them and back.
+"""Settings: frozen dataclasses; `recipe.py` is the way from a TOML file to them and back.
 
-Every default stands once, here, beside the name that the paper gives it. A recipe is a TOML file whose tables are the
-fields of `Config`; a mistake in it becomes one sentence that names the file, the key, the value and what is allowed.
+Every default stands once, here, beside the name that the paper gives it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
-import tomllib
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from headsync.errors import ConfigError
 from headsync.framing import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -301,99 +293,6 @@ class Config:
             value = getattr(self, table.name)
             if table.name not in ("kind", *TABLES_OF_KIND[self.kind]) and value != type(value)():
                 raise ConfigError(f'{table.name} is of no use where kind = "{self.kind}"')
-
-
-def load_config(path: Path, overrides: typing.Sequence[str] = ()) -> Config:
-    """Read a recipe; `overrides` are `table.key=value` with TOML values (a bare word is a string)."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such recipe; the ones that come along are in recipes/") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    for override in overrides:
-        _override(tree, override)
-    return build(Config, tree, str(path))
-
-
-def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T:
-    """A dataclass from a nested dict, every key known and every value of its type."""
-    hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for key, value in tree.items():
-        if key not in hints:
-            raise ConfigError(f"{where}: {prefix}{key} is not a setting{_nearest(key, hints)}")
-        values[key] = _convert(hints[key], value, where, prefix + key)
-    try:
-        return cls(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {prefix}{error}") from None
-
-
-def dump(config: Config) -> str:
-    """The TOML text of a config, such that `build` gives the same config back."""
-    lines = [f"kind = {_toml(config.kind)}", ""]
-    for name in TABLES_OF_KIND[config.kind]:
-        lines.append(f"[{name}]")
-        values = getattr(config, name)
-        lines += [f"{f.name} = {_toml(getattr(values, f.name))}" for f in dataclasses.fields(values)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _override(tree: dict[str, Any], text: str) -> None:
-    name, equals, value = text.partition("=")
-    if not equals or name.count(".") != 1:
-        raise ConfigError(f'"{text}" is not an override; write table.key=value, for example training.seed=2')
-    table, key = name.strip().split(".")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    inner = tree.setdefault(table, {})
-    if not isinstance(inner, dict):
-        raise ConfigError(f'"{text}": {table} is not a table of settings')
-    inner[key] = parsed
-
-
-def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where}: {name} must be a table of settings, not {value!r}")
-        return build(hint, value, where, name + ".")
-    if typing.get_origin(hint) is Literal:
-        allowed = typing.get_args(hint)
-        if value not in allowed:
-            choices = ", ".join(f'"{a}"' for a in allowed)
-            raise ConfigError(f"{where}: {name} = {value!r} is not known; it can be {choices}")
-        return value
-    if hint is float and type(value) is int:
-        return float(value)
-    assert isinstance(hint, type)
-    if type(value) is not hint:
-        raise ConfigError(f"{where}: {name} = {value!r} must be {_SPOKEN[hint]}")
-    return value
-
-
-_SPOKEN: dict[type, str] = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-
-
-def _nearest(key: str, known: typing.Iterable[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else f"; known here: {', '.join(sorted(known))}"
-
-
-def nearest_name(kind: str, name: str, known: typing.Iterable[str]) -> ConfigError:
-    """The error for a name that is in no registry, with the nearest one that is."""
-    return ConfigError(f'{kind} "{name}" is not known{_nearest(name, known)}')
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(value)  # repr keeps inf, nan and exponents in a form that TOML reads
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON may hold it as it is, TOML not
 
 
 def _frames(seconds: float) -> int:

@@ -12,6 +12,9 @@ Every message is one sentence for a person: what is wrong, where, and what to do
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class HeadsyncError(Exception):
     """The root of the tree above; the command line prints it as one sentence."""
@@ -35,3 +38,14 @@ class ModelError(HeadsyncError):
 
 class TrainingError(HeadsyncError):
     """A run that cannot go on."""
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known: the one that may have been meant, or all there are."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else f"; known here: {', '.join(sorted(known))}"
+
+
+def nearest_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is in no registry, with the nearest one that is."""
+    return ConfigError(f'{kind} "{name}" is not known{nearest(name, known)}')

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from headsync.config import Config, build, dump
+from headsync.config import Config
 from headsync.errors import ConfigError, ModelError, TrainingError
 from headsync.features import Statistics
+from headsync.recipe import build, dump
 from headsync.tokens import Vocabulary
 
 WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (

@@ -17,13 +17,14 @@ import numpy.typing as npt
 
 from headsync.audio import SAMPLE_RATE, Resampler, mix_down
 from headsync.blocks import Block, Blocks
-from headsync.config import DecodingConfig, build
+from headsync.config import DecodingConfig
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
 from headsync.features import Features, levels, normalise
 from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
 from headsync.framing import SUBSAMPLING
+from headsync.recipe import build
 from headsync.search.build import build_search
 from headsync.search.lm import load_language_model
 from headsync.search.scorers import LanguageModel

@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT
 from headsync.attention import MECHANISMS
 from headsync.compare.plan import overrides, read_plan
-from headsync.config import load_config
 from headsync.errors import ConfigError
+from headsync.recipe import load_config
 
 FILES = sorted(path for path in (ROOT / "recipes" / "tables").glob("*.toml") if not path.stem.endswith("recipe"))
 RECIPE = "[network]\nwidth = 16\nheads = 2\n"

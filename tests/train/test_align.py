@@ -14,7 +14,8 @@ from torch import Tensor
 
 from headsync.attention import MECHANISMS
 from headsync.attention.softmax import Triggered
-from headsync.config import Config, load_config
+from headsync.config import Config
+from headsync.recipe import load_config
 from headsync.train import align, loop
 from headsync.train.align import NOWHERE, first_frames, limits_of
 from headsync.train.data import PADDING, Batch, Batches, Share

@@ -16,10 +16,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from headsync.config import Config, LanguageConfig, load_config
+from headsync.config import Config, LanguageConfig
 from headsync.errors import ConfigError, DataError, ModelError, TrainingError
 from headsync.folder import CARD, WEIGHTS, load_folder, load_language_folder
 from headsync.nn.lm import LanguageNetwork
+from headsync.recipe import load_config
 from headsync.tokens import UNKNOWN, Vocabulary
 from headsync.train.data import PADDING
 from headsync.train.lm import collate, loss_of, plan, start, train

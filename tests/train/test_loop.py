@@ -17,10 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headsync.audio import read_audio
-from headsync.config import Config, DecoderConfig, TrainingConfig, load_config
+from headsync.config import Config, DecoderConfig, TrainingConfig
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, TrainingError
 from headsync.folder import CARD, WEIGHTS, load_folder
+from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.train import course, loop
 from headsync.train.checkpoint import Progress, save_checkpoint

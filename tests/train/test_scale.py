@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from headsync.attention import MECHANISMS
-from headsync.config import load_config
 from headsync.data import shards
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, TrainingError
 from headsync.features import Features
 from headsync.folder import WEIGHTS, load_folder
 from headsync.nn.model import Model
+from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.train import lm
 from headsync.train.data import Share, features_of, load

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headsync.config import TrainingConfig, load_config
+from headsync.config import TrainingConfig
+from headsync.recipe import load_config
 from headsync.train.data import Share
 from headsync.train.loop import Run, start, train_batches, update
 from headsync.train.schedule import noam

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headsync.audio import FloatArray
-from headsync.config import load_config
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError
 from headsync.features import Features
 from headsync.folder import VOCABULARY
 from headsync.framing import embedded_frames, needed_features
 from headsync.nn.model import Output
+from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.data import PADDING, Batch, features_of
 from headsync.train.loop import train

@@ -11,7 +11,8 @@ from headsync.attention.base import Mechanism
 from headsync.attention.bernoulli import HMA, MMA, MTA, MoChA
 from headsync.attention.fire import CIF
 from headsync.attention.softmax import BlockSynchronous, Softmax, Triggered
-from headsync.config import DecoderConfig, nearest_name
+from headsync.config import DecoderConfig
+from headsync.errors import nearest_name
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "softmax": Softmax,

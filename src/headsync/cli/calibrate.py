@@ -23,11 +23,11 @@ def calibrate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
 ) -> None:
     """Fit the confidences of a model to how often its words are right."""
-    from headsync.config import dump
     from headsync.data.manifest import read_manifest
     from headsync.folder import CONFIG, load_folder, write_atomically
     from headsync.measure.confidence import Judged, calibrated, fit
     from headsync.measure.evaluate import evaluate, readable
+    from headsync.recipe import dump
 
     folder = load_folder(model)
     recognizer = loading.load_recognizer(str(model), confidence_scale=1.0, confidence_offset=0.0)

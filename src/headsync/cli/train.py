@@ -15,7 +15,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a recogniser or a language model by a recipe; a run that was stopped goes on where it was."""
-    from headsync.config import load_config
+    from headsync.recipe import load_config
 
     if load_config(recipe, overrides or []).kind == "lm":
         from headsync.train.lm import train as run

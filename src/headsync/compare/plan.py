@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from headsync.config import load_config
 from headsync.errors import ConfigError
 from headsync.measure.errors import Unit
+from headsync.recipe import load_config
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headsync.audio import FloatArray
-from headsync.config import nearest_name
-from headsync.errors import ModelError
+from headsync.errors import ModelError, nearest_name
 from headsync.folder import GRAPHS, ModelFolder
 
 IntArray = npt.NDArray[np.int64]

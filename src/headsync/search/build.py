@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from headsync.config import Config, DecodingConfig, nearest_name
+from headsync.config import Config, DecodingConfig
 from headsync.engine import Engine
-from headsync.errors import ConfigError, DataError
+from headsync.errors import ConfigError, DataError, nearest_name
 from headsync.pieces import MARK
 from headsync.search.beam import Search
 from headsync.search.blockwise import BlockwiseSearch

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from headsync.audio import SAMPLE_RATE
-from headsync.config import build
 from headsync.errors import ConfigError
 from headsync.events import Event
+from headsync.recipe import build
 from headsync.server.hearing import Format, Hearing, Session
 from headsync.server.limits import Limits
 from headsync.server.trouble import NORMAL, StreamError, no_model

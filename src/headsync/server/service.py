@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headsync.config import DecodingConfig, build
+from headsync.config import DecodingConfig
 from headsync.engine import Engine
 from headsync.errors import ConfigError
+from headsync.recipe import build
 from headsync.recognizer import Recognizer, Session
 from headsync.server.batching import Batching
 from headsync.server.limits import Limits

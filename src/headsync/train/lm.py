@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headsync.config import Config, load_config
+from headsync.config import Config
 from headsync.data.text import Corpus, encode, read_sentences, split_off, word_vocabulary
 from headsync.errors import ConfigError, DataError
 from headsync.folder import VOCABULARY, find, save_language_folder
 from headsync.nn.lm import LanguageNetwork
+from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.checkpoint import Optimiser, Progress
 from headsync.train.course import Course, fingerprint, follow, part_of_pass, resume

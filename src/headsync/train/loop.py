@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from headsync.attention import mechanism_of
-from headsync.config import Config, DataConfig, TrainingConfig, load_config
+from headsync.config import Config, DataConfig, TrainingConfig
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.data.shards import is_sharded, read_shards
 from headsync.errors import ConfigError
 from headsync.features import Features, Statistics
 from headsync.folder import STATISTICS, save_folder
 from headsync.nn.model import Model
+from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.align import limits_of
 from headsync.train.card import card
