@@ -1,0 +1,34 @@
+"""A sound, and a recogniser that says what a test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from commands import Say
+from fakes import FakeRecognizer
+from headsync.cli import loading
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(16_000, dtype=np.float32), 8000)  # two seconds
+    return path
+
+
+@pytest.fixture
+def says(monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Let the commands load a fake recogniser that says the given texts, and keep what they asked for."""
+
+    def install(*texts: str) -> None:
+        def load(model: str | None, **settings: object) -> FakeRecognizer:
+            install.asked = {"model": model, **settings}  # type: ignore[attr-defined]
+            return FakeRecognizer(*texts)
+
+        monkeypatch.setattr(loading, "load_recognizer", load)
+
+    return install

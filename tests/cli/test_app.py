@@ -1,0 +1,203 @@
+"""The command line as a person meets it: help, small commands, and what is printed in trouble."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from safetensors.numpy import save_file
+
+from commands import environment, one_line, run
+from headsync.cli import loading
+from headsync.errors import ModelError
+
+# help
+
+
+def test_help_names_every_command_without_heavy_imports() -> None:
+    script = (
+        "import sys\nfrom headsync.cli.app import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'sounddevice', 'jiwer', 'tensorboard'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    for command in ("transcribe", "listen", "demo", "models", "prepare", "train", "evaluate"):
+        assert command in done.stdout
+
+
+def test_python_m_headsync_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headsync", "--help"], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0
+    assert "headsync [OPTIONS] COMMAND" in done.stdout
+
+
+# trouble
+
+
+@pytest.mark.parametrize(
+    ("trouble", "exit_code", "told"),
+    [
+        (ModelError("m: weights.safetensors is missing;\ncopy the folder again."), 1, "missing; copy the folder"),
+        (FileNotFoundError(2, "No such file or directory", "recipe.toml"), 1, "recipe.toml: No such file"),
+        (PermissionError(13, "Permission denied", "secret"), 1, "secret: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install 'headsync[train]'"),
+    ],
+)
+def test_trouble_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, wav: Path, trouble: Exception, exit_code: int, told: str
+) -> None:
+    def load(*arguments: object, **settings: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(loading, "load_recognizer", load)
+    result = run("transcribe", wav)
+    assert result.exit_code == exit_code
+    assert one_line(result.stderr)
+    assert told in result.stderr
+    assert result.stdout == ""
+
+
+def test_interrupt_exits_as_shells_expect(monkeypatch: pytest.MonkeyPatch, wav: Path) -> None:
+    def load(*arguments: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loading, "load_recognizer", load)
+    result = run("transcribe", wav)
+    assert (result.exit_code, result.stderr) == (130, "")
+
+
+def test_ctrl_c_in_the_middle_of_a_recording(wav: Path) -> None:
+    soundfile.write(wav, np.zeros(60 * 8000, dtype=np.float32), 8000)  # a minute: it does not end before Ctrl-C
+    script = (
+        "import signal, sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which shells take from what they run behind
+        "loading.load_recognizer = lambda *a, **k: print('loaded', flush=True) or FakeRecognizer('one')\n"
+        f"sys.argv = ['headsync', 'transcribe', '--realtime', {str(wav)!r}]\nmain()"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, env=environment(), **pipes) as child:  # type: ignore[call-overload]
+        assert child.stdout.readline() == "loaded\n"
+        time.sleep(0.2)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=10) == ("", "")
+    assert child.returncode == 130
+
+
+def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch, wav: Path) -> None:
+    def load(*arguments: object, **settings: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(loading, "load_recognizer", load)
+    assert isinstance(run("transcribe", wav).exception, ZeroDivisionError)
+
+
+def test_a_reader_that_leaves_early_is_no_trouble(wav: Path) -> None:
+    script = (
+        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
+        "loading.load_recognizer = lambda *a, **k: FakeRecognizer('one', 'two')\n"
+        f"sys.argv = ['headsync', 'transcribe', {str(wav)!r}, {str(wav)!r}]\nmain()"
+    )
+    command = f'{sys.executable} -c "$SCRIPT" | true'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env={**environment(), "SCRIPT": script})
+    assert done.stderr == ""
+
+
+# models
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "digits-xx"
+    folder.mkdir()
+    save_file({"a": np.zeros((1000, 12), np.float32), "b": np.zeros(34, np.float32)}, folder / "weights.safetensors")
+    (folder / "README.md").write_text(
+        "---\nlicense: mit\n---\n# digits-xx\n\nEnglish digits, streaming. More.\n\nEnd.\n"
+    )
+    return folder
+
+
+def test_models_lists_name_purpose_parameters_and_size(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    monkeypatch.setattr(loading, "shipped_models", lambda: {"digits-xx": model})
+    result = run("models")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[1].split() == [
+        "digits-xx",
+        "English",
+        "digits,",
+        "streaming",
+        "0.01",
+        "M",
+        "0.0",
+        "MB",
+    ]
+
+
+def test_models_tells_of_damaged_weights(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    (model / "weights.safetensors").write_bytes(b"broken")
+    monkeypatch.setattr(loading, "shipped_models", lambda: {"digits-xx": model})
+    result = run("models")
+    assert result.exit_code == 1
+    assert one_line(result.stderr)
+    assert "weights.safetensors" in result.stderr
+
+
+# prepare and train
+
+
+def test_prepare_toy_writes_manifests(tmp_path: Path) -> None:
+    result = run("prepare", "toy", tmp_path / "toy")
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in (tmp_path / "toy").glob("*.jsonl")} >= {"train.jsonl", "dev.jsonl", "test.jsonl"}
+
+
+def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from headsync.data import audiomnist
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(audiomnist, "prepare", lambda source, out, **rest: asked.update(source=source, out=out, **rest))
+    numbers = ("--train", 5, "--dev", 3, "--test", 2, "--seed", 9, "--workers", 2)
+    others = ("--speech", tmp_path / "speech", "--foreign", tmp_path / "a.jsonl", "--foreign", tmp_path / "b.jsonl")
+    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", *others, *numbers)
+    assert result.exit_code == 0, result.stderr
+    assert callable(asked.pop("progress"))
+    assert asked == {
+        "source": tmp_path,
+        "out": tmp_path / "out",
+        "strings": audiomnist.Counts(train=5, dev=3, test=2),
+        "speech": tmp_path / "speech",
+        "foreign": [tmp_path / "a.jsonl", tmp_path / "b.jsonl"],
+        "seed": 9,
+        "workers": 2,
+    }
+
+
+def test_prepare_audiomnist_of_a_wrong_folder_gets_one_sentence(tmp_path: Path) -> None:
+    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out")
+    assert result.exit_code == 1
+    assert one_line(result.stderr)
+
+
+@pytest.mark.parametrize(("kind", "module"), [("recogniser", "loop"), ("lm", "lm")])
+def test_train_hands_recipe_and_overrides_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, module: str
+) -> None:
+    asked: list[object] = []
+    trainer = ModuleType(f"headsync.train.{module}")
+    trainer.train = lambda recipe, overrides: asked.extend([recipe, overrides])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
+    (tmp_path / "r.toml").write_text(f'kind = "{kind}"')
+    assert run("train", tmp_path / "r.toml", "training.seed=3", "training.epochs=2").exit_code == 0
+    assert asked == [tmp_path / "r.toml", ["training.seed=3", "training.epochs=2"]]
