@@ -1,17 +1,11 @@
-"""AudioMNIST: strings that are reproducible, speakers that are apart, natural speech that never enters training.
-
-The recordings are made here: a miniature of the public tree, with tones for digits.
-"""
+"""AudioMNIST: lists that are reproducible, speakers that are apart, natural speech that never enters training."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 import soundfile
 
@@ -20,90 +14,13 @@ from headsync.data import audiomnist
 from headsync.data.audiomnist import AWAY_SHARE, BABBLE_SHARE, CLEAN_SHARE, Counts, prepare, split_speakers
 from headsync.data.kaldi import read_kaldi
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
-from headsync.data.studio import DIGITS, LONGEST_SECONDS, PARTS, Studio, _starts
-from headsync.data.takes import Plan
+from headsync.data.studio import DIGITS, Studio
 from headsync.errors import DataError
-
-SMALL = Counts(train=14, dev=3, test=4)
-FEW = Counts(train=4, dev=1, test=1)
-FEMALE = ("03", "06", "07")
-
-
-def say(path: Path, hertz: float, seconds: float, rate: int, seed: int) -> None:
-    """A tone with silence around it, in faint noise."""
-    generator = np.random.default_rng(seed)
-    tone = 0.02 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
-    samples = np.pad(tone, rate // 6) + generator.normal(0, 0.0002, len(tone) + 2 * (rate // 6))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, samples, rate, subtype="PCM_16")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight speakers, one of them at 48 kHz and as WAV, as the original is."""
-    root = tmp_path_factory.mktemp("AudioMNIST")
-    for number in range(1, 9):
-        rate, ending = (48_000, "wav") if number == 1 else (16_000, "flac")
-        for digit in range(10):
-            path = root / "data" / f"{number:02d}" / f"{digit}_{number:02d}_0.{ending}"
-            say(path, 200 + 100 * digit, 0.25 + 0.02 * digit, rate, seed=10 * number + digit)
-    sexes = {f"{n:02d}": {"gender": "female" if f"{n:02d}" in FEMALE else "male"} for n in range(1, 9)}
-    (root / "data" / "audioMNIST_meta.txt").write_text(json.dumps(sexes))
-    return root
-
-
-SENTENCES = {
-    "train": [
-        ("t1", "s1", "WE CALL IT BEAR"),  # of the speaker who is for development
-        ("t2", "s2", "GO TO THE SHOP"),  # sounds like two
-        ("t3", "s3", "ZERO THREE FIVE"),  # natural
-        ("t4", "s3", "MY DOG IS OLD"),  # clean, but its speaker is heard in a natural string
-        ("t5", "s4", "NO ONE KNOWS"),  # a digit among others
-        ("t6", "s4", "HE WON IT"),  # sounds like one
-        ("t7", "s4", "SEVENTEEN PEOPLE"),  # a word of its own
-        ("t8", "s2", "THE HOUSE IS BIG"),
-    ],
-    "test": [("e1", "s8", "FINE DAY"), ("e2", "s9", "NINE"), ("e3", "s9", "TWO CATS"), ("e4", "s9", "GREEN GRASS")],
-}
-
-
-@pytest.fixture(scope="module")
-def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("speech")
-    for part, sentences in SENTENCES.items():
-        (root / part).mkdir()
-        rows = {"text": "", "wav.scp": "", "utt2spk": ""}
-        for seed, (name, speaker, text) in enumerate(sentences):
-            say(root / "WAVE" / f"{name}.wav", 150 + 40 * seed, 1.0, 16_000, seed)
-            rows["text"] += f"{name}\t{text}\n"
-            rows["wav.scp"] += f"{name}\tWAVE/{name}.wav\n"
-            rows["utt2spk"] += f"{name} {speaker}\n"
-        for name, content in rows.items():
-            (root / part / name).write_text(content)
-    return root
-
-
-@pytest.fixture(scope="module")
-def made(source: Path, speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("made")
-    prepare(source, out, strings=SMALL, speech=speech)
-    return out
-
-
-@pytest.fixture(scope="module")
-def studio(source: Path, speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Studio:
-    takes, sexes = audiomnist.find_takes(source)
-    spoken = {part: read_kaldi(speech, part) for part in ("train", "test")}
-    others = {part: audiomnist.without_digits(spoken, part) for part in ("train", "dev", "test")}
-    return Studio(Plan(tmp_path_factory.mktemp("studio"), 1, takes, split_speakers(sexes), others))
+from miniature import FEW, SMALL, read_all, say
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def read_all(folder: Path) -> dict[str, list[Utterance]]:
-    return {part: read_manifest(folder / f"{part}.jsonl") for part in PARTS}
 
 
 # --- what is made ---
@@ -203,49 +120,6 @@ def test_told_sentences_are_of_nobody_who_is_measured(made: Path) -> None:
     assert {"no one knows", "seventeen people"} < {one.text for one in train}
 
 
-def test_phone_and_silence_say_the_same_as_test(made: Path) -> None:
-    parts = read_all(made)
-    texts = [one.text for one in parts["test"]]
-    assert [one.text for one in parts["test-phone"]] == texts
-    assert [one.text for one in parts["test-silence"]] == texts
-    for plain, silence in zip(parts["test"], parts["test-silence"], strict=True):
-        assert silence.seconds == pytest.approx(plain.seconds + 60.0, abs=1e-3)
-        samples, _ = soundfile.read(silence.audio)
-        assert -66 < 10 * np.log10(np.mean(np.square(samples[: 29 * SAMPLE_RATE]))) < -49
-
-
-def test_babble_stands_before_beneath_and_after_the_same_strings(made: Path) -> None:
-    parts = read_all(made)
-    for part in ("dev", "test"):
-        for plain, among in zip(parts[part], parts[f"{part}-babble"], strict=True):
-            assert among.text == plain.text
-            assert among.seconds == pytest.approx(plain.seconds + 60.0, abs=1e-3)
-            samples, _ = soundfile.read(among.audio)
-            string = 10 * np.log10(np.mean(np.square(soundfile.read(plain.audio)[0])))
-            for babble in (samples[: 29 * SAMPLE_RATE], samples[-29 * SAMPLE_RATE :]):
-                assert -32 < 10 * np.log10(np.mean(np.square(babble))) - string < 0
-
-
-def test_half_of_the_babble_in_training_has_a_string_in_it(studio: Studio) -> None:
-    made = [studio.record("train-babble", index) for index in range(40)]
-    assert 8 <= sum(bool(one.text) for one in made) <= 28
-    for one in made:
-        assert bool(one.text) == bool(one.speaker)
-        assert 2.0 <= len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS
-
-
-def test_strings_from_away_are_whole_and_a_place_has_the_sound_and_background_of_its_speech(studio: Studio) -> None:
-    made = [studio.record("train-away", index) for index in range(20)]
-    for one in made:
-        assert one.text
-        assert one.speaker in studio.plan.speakers["train"]
-        assert 0.1 < len(one.samples) / SAMPLE_RATE <= LONGEST_SECONDS + 0.1
-    place = studio.place(studio.plan.others["train"][0].audio)
-    hertz = np.linspace(0, SAMPLE_RATE / 2, len(place.speech))
-    assert abs(hertz[place.speech.argmax()] - 430) < 70  # the tone of the only sentence that serves
-    assert 0 < place.noise.mean() < 0.01 * place.speech.mean()
-
-
 def test_speech_from_elsewhere_is_trained_on_with_strings_beside_some_of_it(
     source: Path, speech: Path, tmp_path: Path
 ) -> None:
@@ -270,78 +144,19 @@ def test_speech_from_elsewhere_is_trained_on_with_strings_beside_some_of_it(
         prepare(source, out, strings=Counts(train=128, dev=1, test=1), speech=speech, foreign=manifests[:1])
 
 
-def test_the_digits_are_heard_in_the_order_of_the_text(made: Path) -> None:
-    """Digit d is a tone of 200 + 100 d hertz: the strongest tones over time must read as the text."""
-    for one in read_manifest(made / "test.jsonl"):
-        samples, _ = soundfile.read(one.audio)
-        frames = np.lib.stride_tricks.sliding_window_view(samples, 1_024)[::256] * np.hanning(1_024)
-        spectra = np.abs(np.fft.rfft(frames, 4_096))
-        loud = spectra.max(axis=1) > 0.3 * spectra.max()
-        hertz = spectra.argmax(axis=1) * SAMPLE_RATE / 4_096
-        heard = [int(value) for value in np.round((hertz[loud] - 200) / 100)]
-        words = [DIGITS[digit] for index, digit in enumerate(heard) if index == 0 or digit != heard[index - 1]]
-        spoken = one.text.split()
-        assert words == [word for index, word in enumerate(spoken) if index == 0 or word != spoken[index - 1]]
+def test_train_strings_leave_out_all_other_speech_and_keep_nonsense(made: Path) -> None:
+    train, alone = (read_manifest(made / f"{name}.jsonl") for name in ("train", "train-strings"))
+    assert {one.id for one in alone} == {one.id for one in train if "speech-" not in one.speaker}
+    assert 0 < len(alone) <= len(train)
 
 
-def test_no_recording_is_longer_than_the_longest(studio: Studio) -> None:
-    for index in range(30):
-        assert len(studio.record("train", index).samples) <= LONGEST_SECONDS * SAMPLE_RATE + 1
-
-
-def test_digits_that_do_not_fit_are_left_out_of_sound_and_text(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {index: studio.record("test", index) for index in range(20)}
-    monkeypatch.setattr("headsync.data.studio.LONGEST_SECONDS", 2.0)
-    shorter = 0
-    for index, made in whole.items():
-        cut = studio.record("test", index)
-        assert made.text.startswith(cut.text)
-        assert cut.text
-        shorter += cut.text != made.text
-    assert shorter > 5
-
-
-def test_gaps_set_digits_apart_and_overlaps_join_them() -> None:
-    pieces = [np.zeros(length, np.float32) for length in (3_000, 3_000, 600, 3_000)]
-    assert _starts(pieces, [500, -800, -800, 0], lead=100) == [100, 3_600, 6_400, 6_800]  # a third of 600 at most
-
-
-def test_train_holds_strings_other_speech_and_nothing_in_the_wanted_shares(studio: Studio) -> None:
-    made = [studio.record("train", index) for index in range(200)]
-    strings = [one for one in made if one.text]
-    other_only = [one for one in made if not one.text and one.speaker.startswith("speech-")]
-    nothing = [one for one in made if not one.speaker]
-    nonsense = [one for one in made if not one.text and one.speaker and not one.speaker.startswith("speech-")]
-    assert 0.65 < len(strings) / len(made) < 0.79
-    assert 0.09 < len(other_only) / len(made) < 0.21
-    assert 0.04 < len(nonsense) / len(made) < 0.13
-    assert 0.02 < len(nothing) / len(made) < 0.09
-    among = [one for one in strings if "speech-" in one.speaker]
-    assert 0.12 < len(among) / len(strings) < 0.28
-    lengths = [len(one.text.split()) for one in strings]
-    assert set(lengths) == set(range(1, 11))
-    assert 4.4 < np.mean(lengths) < 5.6
-    assert all(np.isfinite(one.samples).all() for one in made)
-
-
-def test_nonsense_is_a_digit_backwards_or_the_halves_of_two(studio: Studio) -> None:
-    kinds = set()
-    for seed in range(20):
-        digit = studio._piece("02", 4, None, np.random.default_rng(seed))
-        nonsense = studio._no_digit("02", 4, None, np.random.default_rng(seed))
-        backwards = np.array_equal(nonsense, digit[::-1])
-        if not backwards:
-            third = len(nonsense) // 3
-            first, last = (round(pitch(part), -2) for part in (nonsense[:third], nonsense[-third:]))
-            assert first == 600
-            assert last in {200, 300, 400, 500, 800, 900, 1000, 1100}  # neither four nor five, which begins alike
-        kinds.add(backwards)
-    assert kinds == {True, False}
-
-
-def pitch(samples: npt.NDArray[np.float32]) -> float:
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 16_000))
-    return float(spectrum.argmax())
+def test_of_sentences_with_digits_in_them_the_digits_are_told(made: Path) -> None:
+    assert [(one.text, one.speaker) for one in read_all(made)["train-among"]] == [("one", "speech-s4")]
+    assert {one.id for one in read_manifest(made / "train-all.jsonl")} == {
+        one.id for part in ("train", "train-among") for one in read_all(made)[part]
+    }
+    assert read_manifest(made / "dev-among.jsonl") == []  # the speaker for development says none
+    assert {one.id for one in read_manifest(made / "dev-sentences.jsonl")} == {"t1"}
 
 
 # --- reproducible ---
@@ -455,30 +270,6 @@ def test_sentences_are_those_of_test_without_a_digit(made: Path) -> None:
     assert [(one.id, one.text) for one in read_manifest(made / "sentences.jsonl")] == [("e1", ""), ("e4", "")]
 
 
-def test_natural_strings_and_their_speakers_never_enter_training(studio: Studio) -> None:
-    allowed = {one.id for one in studio.plan.others["train"]}
-    assert allowed == {"t7", "t8"}
-    heard: list[Path] = []
-    studio = Studio(studio.plan)
-    read = studio.other
-    studio.other = lambda path: heard.append(path) or read(path)  # type: ignore
-    for index in range(60):
-        studio.record("train", index)
-    assert {path.stem for path in heard} == allowed
-
-
-@pytest.mark.parametrize(("part", "allowed"), [("test-hard", {"e1", "e4"}), ("dev-hard", {"t1"})])
-def test_test_speech_is_heard_in_test_alone(studio: Studio, part: str, allowed: set[str]) -> None:
-    heard: list[Path] = []
-    studio = Studio(studio.plan)
-    read = studio.other
-    studio.other = lambda path: heard.append(path) or read(path)  # type: ignore
-    for index in range(30):
-        studio.record(part, index)
-    assert heard
-    assert {path.stem for path in heard} <= allowed
-
-
 def test_without_other_speech_there_are_no_lists_of_it(source: Path, tmp_path: Path) -> None:
     prepare(source, tmp_path, strings=FEW)
     assert not (tmp_path / "natural.jsonl").exists()
@@ -564,18 +355,3 @@ def test_the_real_corpora_keep_their_promises(shared_data: Path) -> None:
     heard = [{one.speaker for one in others[part]} for part in others] + [{one.speaker for one in natural}]
     assert len(set.union(*heard)) == sum(map(len, heard))  # nobody is in two of them
     assert sum(len(recordings) for by_digit in takes.values() for recordings in by_digit) == 10_800
-
-
-def test_train_strings_leave_out_all_other_speech_and_keep_nonsense(made: Path) -> None:
-    train, alone = (read_manifest(made / f"{name}.jsonl") for name in ("train", "train-strings"))
-    assert {one.id for one in alone} == {one.id for one in train if "speech-" not in one.speaker}
-    assert 0 < len(alone) <= len(train)
-
-
-def test_of_sentences_with_digits_in_them_the_digits_are_told(made: Path) -> None:
-    assert [(one.text, one.speaker) for one in read_all(made)["train-among"]] == [("one", "speech-s4")]
-    assert {one.id for one in read_manifest(made / "train-all.jsonl")} == {
-        one.id for part in ("train", "train-among") for one in read_all(made)[part]
-    }
-    assert read_manifest(made / "dev-among.jsonl") == []  # the speaker for development says none
-    assert {one.id for one in read_manifest(made / "dev-sentences.jsonl")} == {"t1"}
