@@ -17,34 +17,9 @@ from headsync.data import toy
 from headsync.data.manifest import read_manifest
 from headsync.errors import ConfigError
 from headsync.train.placing import placed_words
+from train.tiny import TINY
 
-RECIPE = """
-[network]
-width = 16
-heads = 2
-feedforward = 32
-kernels = 4
-[encoder]
-layers = 1
-left_frames = 4
-centre_frames = 4
-right_frames = 2
-mode = "reuse"
-[decoder]
-layers = 1
-[decoding]
-ctc_weight = 0.5
-[data]
-train = "{corpus}/train.jsonl"
-dev = "{corpus}/dev.jsonl"
-tokens = "words"
-workers = 0
-[training]
-epochs = 2
-batch_frames = 400
-noam_factor = 0.5
-warmup_updates = 10
-"""
+RECIPE = TINY + "[decoding]\nctc_weight = 0.5\n"
 PLAN = """
 recipe = "recipe.toml"
 folder = "{folder}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
 from headsync.config import Config, LanguageConfig
 from headsync.errors import ConfigError, DataError, ModelError, TrainingError
@@ -26,24 +24,13 @@ from headsync.train.data import PADDING
 from headsync.train.lm import collate, loss_of, plan, start, train
 from headsync.train.schedule import decayed
 from train.lm_recipe import SENTENCES, write_recipe
+from train.runs import log, updates_kept
 
 LONGEST_SECONDS = 120.0
 
 
 def quietly(recipe: Path, folder: Path, *overrides: str) -> Path:
     return train(recipe, [f"training.folder={folder}", *overrides], say=lambda _: None)
-
-
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-def updates_kept(folder: Path) -> int:
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    with safe_open(path, "pt") as file:
-        return int(json.loads(file.metadata()["progress"])["update"])
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -14,44 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from headsync.audio import read_audio
 from headsync.config import Config, DecoderConfig, TrainingConfig
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
-from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, TrainingError
-from headsync.folder import CARD, WEIGHTS, load_folder
+from headsync.errors import AudioError, ConfigError, DataError, TrainingError
+from headsync.folder import CARD, WEIGHTS
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.train import course, loop
 from headsync.train.checkpoint import Progress, save_checkpoint
 from headsync.train.data import Batches, Share, load
 from headsync.train.evaluate import DevResult
-from headsync.train.loop import Run, epoch_rows, start, train, train_batches, update
-
-
-def quietly(recipe: Path, folder: Path, *overrides: str) -> Path:
-    return train(recipe, [f"training.folder={folder}", *overrides], say=lambda _: None)
-
-
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-def weights(folder: Path) -> bytes:
-    return (folder / "model" / WEIGHTS).read_bytes()
+from headsync.train.loop import Run, epoch_rows, start, train_batches, update
+from train.runs import Interrupts, assert_complains, log, quietly, weights
 
 
 def epochs_kept(folder: Path) -> list[int]:
     return sorted(int(path.stem.removeprefix("epoch-")) for path in folder.glob("epoch-*.safetensors"))
-
-
-@pytest.fixture(scope="session")
-def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two epochs in one go."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    quietly(recipe, folder)
-    return folder
 
 
 @pytest.fixture
@@ -261,74 +241,6 @@ def test_only_the_first_pass_comes_in_order_of_length(recipe: Path, tmp_path: Pa
     assert any(later < 0.8 * earlier for earlier, later in itertools.pairwise(second))
 
 
-def test_a_run_starts_from_the_weights_and_statistics_of_another(
-    recipe: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    overrides = [f"training.folder={tmp_path}", f"training.start_from={undisturbed}/model", "training.seed=5"]
-    run = start(load_config(recipe, overrides), say=lambda _: None)
-    expected = load_file(undisturbed / "model" / WEIGHTS)
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.model.state_dict().items())
-    np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
-    assert run.progress.update == 0
-
-
-def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
-    recipe: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    other = ["decoder.attention=mocha", "decoder.layers=2", "encoder.centre_frames=6", "training.seed=5"]
-    overrides = [f"training.folder={tmp_path}", f"training.encoder_from={undisturbed}/model", *other]
-    run = start(load_config(recipe, overrides), say=lambda _: None)
-    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.model.state_dict()
-    taken = {name for name in expected if name.startswith(("encoder.", "ctc.")) and "distance_bias" not in name}
-    assert len(taken) > 10
-    assert all(torch.equal(found[name], expected[name]) for name in taken)
-    bias = "encoder.layers.0.attention.distance_bias"  # windows are of another size: distances that both have agree
-    small, large = sorted((found[bias], expected[bias]), key=lambda table: table.shape[1])
-    more = (large.shape[1] - small.shape[1]) // 2
-    assert more > 0
-    assert torch.equal(large[:, more:-more], small)
-    np.testing.assert_array_equal(run.statistics, load_folder(undisturbed / "model").statistics)
-
-
-def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
-    recipe: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    expected = load_file(undisturbed / "model" / WEIGHTS)
-    other = tmp_path / "other"
-    shutil.copytree(undisturbed / "model", other)
-    save_file({name: tensor + 1 for name, tensor in expected.items()}, other / WEIGHTS)
-    sources = [f"training.start_from={undisturbed}/model", f"training.encoder_from={other}"]
-    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *sources]), say=lambda _: None)
-    for name, tensor in run.model.state_dict().items():
-        assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
-
-
-@pytest.mark.parametrize("setting", ["start_from", "encoder_from"])
-def test_an_encoder_that_grows_has_new_layers_on_top(
-    recipe: Path, undisturbed: Path, tmp_path: Path, setting: str
-) -> None:
-    layers = load_config(recipe).encoder.layers
-    grown = [f"training.{setting}={undisturbed}/model", f"encoder.layers={layers + 1}"]
-    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *grown]), say=lambda _: None)
-    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.model.state_dict()
-    new = {name for name in found if name.startswith(f"encoder.layers.{layers}.")}
-    assert new == set(found) - set(expected) != set()
-    kept = {name for name in expected if setting == "start_from" or name.startswith(("encoder.", "ctc."))}
-    assert all(torch.equal(found[name], expected[name]) for name in kept)
-
-
-def test_frozen_layers_keep_the_weights_they_started_with(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
-    start_from = [f"training.start_from={undisturbed}/model", "training.epochs=1"]
-    before = load_file(undisturbed / "model" / WEIGHTS)
-    for layers, frozen in ((2, ("encoder.front.", "encoder.layers.0.")), (1, "encoder.")):
-        folder = tmp_path / str(layers)
-        quietly(recipe, folder, *start_from, f"encoder.layers={layers}", "training.frozen_layers=1")
-        after = load_file(folder / "model" / WEIGHTS)
-        kept = {name for name in before if torch.equal(before[name], after[name])}
-        assert kept == {name for name in before if name.startswith(frozen)}
-    assert_complains(ConfigError, "encoder has fewer layers", recipe, tmp_path / "other", "training.frozen_layers=2")
-
-
 def test_energies_grow_sharper_after_the_first_phase() -> None:
     config = Config(
         decoder=DecoderConfig(sharpness=5.0), training=TrainingConfig(untruncated_updates=10, sharpen_updates=20)
@@ -336,48 +248,6 @@ def test_energies_grow_sharper_after_the_first_phase() -> None:
     assert [loop.sharpness_of(config, number) for number in (1, 10, 11, 20, 30, 40)] == [1.0, 1.0, 1.2, 3.0, 5.0, 5.0]
     at_once = replace(config, training=TrainingConfig(untruncated_updates=10))
     assert [loop.sharpness_of(at_once, number) for number in (10, 11)] == [1.0, 5.0]
-
-
-def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(
-    recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = Path(shutil.copytree(undisturbed / "model", tmp_path / "model"))
-    overrides = [f"training.start_from={model}", "training.epochs=1"]
-    quietly(recipe, tmp_path / "whole", *overrides)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "joint_loss", Interrupts(loop.joint_loss, 4, after=False))
-        with pytest.raises(KeyboardInterrupt):
-            quietly(recipe, tmp_path / "stopped", *overrides)
-    shutil.rmtree(model)
-    quietly(recipe, tmp_path / "stopped", *overrides)
-    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("change", ["network.width=32", "decoder.layers=3"])
-def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
-    recipe: Path, undisturbed: Path, tmp_path: Path, change: str
-) -> None:
-    start_from = f"training.start_from={undisturbed}/model"
-    assert_complains(
-        ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, start_from, change
-    )
-    assert_complains(ConfigError, "do not fit", recipe, tmp_path, "training.start_from=nowhere")
-
-
-class Interrupts:
-    """Ctrl-C at the n-th call of something."""
-
-    def __init__(self, original: Callable[..., Any], at: int, after: bool) -> None:
-        self.original, self.at, self.after, self.calls = original, at, after, 0
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.calls += 1
-        if self.calls == self.at and not self.after:
-            raise KeyboardInterrupt
-        value = self.original(*arguments, **options)
-        if self.calls == self.at:
-            raise KeyboardInterrupt
-        return value
 
 
 BEFORE, AFTER = False, True
@@ -466,12 +336,6 @@ def test_utterances_too_short_for_their_text_are_reported_and_left_out(
     )
     all_short = changed(corpus, tmp_path, lambda utterances: [replace(u, seconds=0.05) for u in utterances])
     assert_complains(DataError, "no utterance to work on", recipe, tmp_path / "run", f"data.dev={all_short}")
-
-
-def assert_complains(kind: type[HeadsyncError], match: str, recipe: Path, folder: Path, *overrides: str) -> None:
-    with pytest.raises(kind, match=match) as caught:
-        quietly(recipe, folder, *overrides)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_is_wrong_with_the_data_is_told_before_anything_is_written(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,6 +18,7 @@ from headsync.train.checkpoint import Progress
 from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
 from headsync.train.report import Report, cut_back
+from train.runs import log
 
 LOSSES = Losses(*map(torch.tensor, (2.0, 3.0, 1.0, 5, 20, 0.75, 1.25, 0.0, 0.5, 0.125)))
 VALUES = {"loss": 2.0, "ctc": 3.0, "attention": 1.0, "error": 0.25, "halt": 0.75, "mass": 1.25}
@@ -41,10 +40,6 @@ def three_updates(folder: Path, config: Config = Config()) -> None:  # noqa: B00
         for update in (1, 2, 3):
             told.update(Progress(update=update, batch=update), LOSSES, frames=500)
         told.dev(Progress(update=3, epoch=1, best=[(0.5, 1)]), DEV)
-
-
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:

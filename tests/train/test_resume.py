@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -10,30 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
-
-from safetensors import safe_open
 
 from headsync.folder import WEIGHTS
 from headsync.train.loop import train
+from train.runs import log, updates_kept
 
 KILLS = 5
 SETTINGS = ["training.epochs=14", "training.batch_frames=200", "training.checkpoint_seconds=0.2",
             "training.untruncated_updates=90"]  # fmt: skip
 LONGEST_SECONDS = 300.0
-
-
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-def updates_kept(folder: Path) -> int:
-    """How far the checkpoint is; it is replaced in one move, so that it can be read at any time."""
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    with safe_open(path, "pt") as file:
-        return int(json.loads(file.metadata()["progress"])["update"])
 
 
 def command(recipe: Path, folder: Path) -> subprocess.Popen[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,21 +29,14 @@ from headsync.recognizer import Recognizer
 from headsync.train import lm
 from headsync.train.data import Share, features_of, load
 from headsync.train.descent import Descent
-from headsync.train.loop import Run, start, train, train_batches, update
+from headsync.train.loop import Run, start, train_batches, update
 from headsync.train.plan import Split, at_speeds, plan_shards
 from headsync.train.ranks import Ranks, device_of
 from train.lm_recipe import write_recipe
+from train.runs import log, quietly, updates_kept
 
 NO_CHANCE = ["network.dropout=0.0", "network.attention_dropout=0.0"]
 LONGEST_SECONDS = 400.0
-
-
-def quietly(recipe: Path, folder: Path, *overrides: str) -> Path:
-    return train(recipe, [f"training.folder={folder}", *overrides], say=lambda _: None)
-
-
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def losses(folder: Path) -> list[float]:
@@ -299,14 +290,6 @@ def children(pid: int) -> list[int]:
         if int(after_name[1]) == pid:
             found.append(int(stat.parent.name))
     return sorted(found)
-
-
-def updates_kept(folder: Path) -> int:
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    with safe_open(path, "pt") as file:
-        return int(json.loads(file.metadata()["progress"])["update"])
 
 
 @pytest.fixture(scope="module")
