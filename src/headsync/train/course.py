@@ -17,16 +17,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import nn
 
 from headsync.config import Config, TrainingConfig
+from headsync.errors import ConfigError
 from headsync.folder import CARD, WEIGHTS, write_atomically
+from headsync.recipe import load_config
 from headsync.tokens import Vocabulary
 from headsync.train.checkpoint import Optimiser, Progress, average, load_checkpoint, save_checkpoint, save_weights
 from headsync.train.descent import Descent
+from headsync.train.memory import keep_memory
 from headsync.train.plan import Split
-from headsync.train.ranks import Ranks
-from headsync.train.report import Report
+from headsync.train.ranks import Ranks, joined
+from headsync.train.report import Mute, Report
 
 CHECKPOINT = "checkpoint.safetensors"
 FREE = ("epochs", "patience", "threads", "checkpoint_seconds", "folder", "device", "accumulate", "recompute")
@@ -40,6 +44,7 @@ class Result(Protocol):
 
 
 R = TypeVar("R", bound=Result)
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -74,6 +79,10 @@ class Course(ABC, Generic[R]):
     def card(self, result: R) -> str:
         """The model card."""
 
+    def report(self) -> Report:
+        """What tells of the run, in the first of its processes; the others keep quiet."""
+        return Report(self.folder, self.config, self.progress) if self.ranks.first else Mute(self.config)
+
     def rivals(self) -> list[tuple[float, int]]:
         """The losses and numbers of earlier epochs that this one is compared with."""
         return self.progress.best
@@ -102,7 +111,27 @@ class Course(ABC, Generic[R]):
         return self.folder / f"epoch-{epoch:03d}.safetensors"
 
 
-def follow(run: Course[Any], report: Report, say: Callable[[str], None]) -> Path:
+def train_by(
+    recipe: Path, overrides: Sequence[str], say: Say, start: Callable[[Config, Say, Ranks], Course[Any]]
+) -> Path:
+    """Train what `start` makes of a recipe, alone or as one of several processes; returns the model folder."""
+    config = load_config(recipe, overrides)
+    torch.set_num_threads(config.training.threads)
+    keep_memory()
+    with joined(config.training.device) as ranks:
+        say = say if ranks.first else _nothing
+        try:
+            run = start(config, say, ranks)
+        except ConfigError as error:
+            raise ConfigError(f"{recipe}: {error}") from None
+        return follow(run, run.report(), say)
+
+
+def _nothing(_: str) -> None:
+    """Only the first process of a run talks."""
+
+
+def follow(run: Course[Any], report: Report, say: Say) -> Path:
     """Train to the end, or until Ctrl-C; returns the model folder."""
     with report:
         try:
@@ -117,7 +146,7 @@ def follow(run: Course[Any], report: Report, say: Callable[[str], None]) -> Path
     return run.model_folder
 
 
-def resume(run: Course[Any], say: Callable[[str], None]) -> None:
+def resume(run: Course[Any], say: Say) -> None:
     """Take up the last checkpoint, if there is one."""
     if run.checkpoint.exists():
         run.progress = load_checkpoint(run.checkpoint, run.model, run.optimiser, run.progress.fingerprint)

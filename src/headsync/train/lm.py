@@ -7,7 +7,7 @@ Shapes: B rows, L output steps, V output classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,15 +23,13 @@ from headsync.data.text import Corpus, encode, read_sentences, split_off, word_v
 from headsync.errors import ConfigError, DataError
 from headsync.folder import VOCABULARY, find, save_language_folder
 from headsync.nn.lm import LanguageNetwork
-from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.checkpoint import Optimiser, Progress
-from headsync.train.course import Course, fingerprint, follow, part_of_pass, resume
+from headsync.train.course import Course, Say, fingerprint, part_of_pass, resume, train_by
 from headsync.train.data import PADDING
 from headsync.train.lm_report import LanguageLosses, LanguageReport, MuteLanguageReport, card
-from headsync.train.memory import keep_memory
 from headsync.train.plan import grouped
-from headsync.train.ranks import ALONE, Ranks, joined
+from headsync.train.ranks import ALONE, Ranks
 from headsync.train.report import Report
 from headsync.train.schedule import decayed
 
@@ -52,6 +50,11 @@ class Run(Course[LanguageLosses]):
     model: LanguageNetwork
     train: Corpus
     dev: Corpus
+
+    def report(self) -> LanguageReport:
+        if not self.ranks.first:
+            return MuteLanguageReport(self.config)
+        return LanguageReport(self.folder, self.config, self.progress)
 
     def updates(self, report: Report) -> Iterator[None]:
         assert isinstance(report, LanguageReport)
@@ -75,23 +78,12 @@ class Run(Course[LanguageLosses]):
         return card(self.config, self.vocabulary, self.parameters, learned_from, self.progress, result)
 
 
-def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None] = print) -> Path:
+def train(recipe: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
     """Train by a recipe, from the start or from where it was left; returns the model folder."""
-    config = load_config(recipe, overrides)
-    torch.set_num_threads(config.training.threads)
-    keep_memory()
-    with joined(config.training.device) as ranks:
-        say = say if ranks.first else _nothing
-        try:
-            run = start(config, say, ranks)
-        except ConfigError as error:
-            raise ConfigError(f"{recipe}: {error}") from None
-        first = ranks.first
-        report = LanguageReport(run.folder, run.config, run.progress) if first else MuteLanguageReport(run.config)
-        return follow(run, report, say)
+    return train_by(recipe, overrides, say, start)
 
 
-def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> Run:
+def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Run:
     """Read the texts, build the network, and take up the last checkpoint if there is one."""
     learned, measured = texts_of(config)
     vocabulary = ranks.shared(lambda: vocabulary_of(config, learned))
@@ -208,7 +200,7 @@ def measure(run: Run) -> LanguageLosses:
     return LanguageLosses.of(total, int(tokens), run.dev.words + len(run.dev))
 
 
-def _spelled(sentences: Sequence[str], vocabulary: Vocabulary, say: Callable[[str], None]) -> Corpus:
+def _spelled(sentences: Sequence[str], vocabulary: Vocabulary, say: Say) -> Corpus:
     corpus, strange = encode(sentences, vocabulary)
     if not len(corpus):
         vocabulary.encode(sentences[0])  # says what is wrong with it
@@ -222,7 +214,3 @@ def _optimiser(config: Config, model: LanguageNetwork) -> Optimiser:
     if config.language.optimiser == "sgd":
         return torch.optim.SGD(model.parameters(), lr=config.language.rate)
     return torch.optim.Adam(model.parameters(), lr=config.language.rate)
-
-
-def _nothing(_: str) -> None:
-    """Only the first process of a run talks."""

@@ -6,7 +6,7 @@ What an update and a measurement are stands here; the course of a run, which lan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,20 +21,18 @@ from headsync.errors import ConfigError
 from headsync.features import Features, Statistics
 from headsync.folder import STATISTICS, save_folder
 from headsync.nn.model import Model
-from headsync.recipe import load_config
 from headsync.tokens import Vocabulary, build_vocabulary
 from headsync.train.align import limits_of
 from headsync.train.card import card
 from headsync.train.checkpoint import Progress, check_same
-from headsync.train.course import CHECKPOINT, Course, fingerprint, follow, part_of_pass, resume
+from headsync.train.course import CHECKPOINT, Course, Say, fingerprint, part_of_pass, resume, train_by
 from headsync.train.data import Batch, Batches, Share, check_not_empty, load, usable
 from headsync.train.descent import in_single, recompute
 from headsync.train.evaluate import DevResult, evaluate_dev
 from headsync.train.losses import Losses, joint_loss, merged
-from headsync.train.memory import keep_memory
 from headsync.train.plan import at_speeds, plan, plan_shards
-from headsync.train.ranks import ALONE, Ranks, joined
-from headsync.train.report import Mute, Report
+from headsync.train.ranks import ALONE, Ranks
+from headsync.train.report import Report
 from headsync.train.schedule import noam
 from headsync.train.starting import take_statistics, take_weights
 from headsync.train.teacher import Teacher
@@ -82,22 +80,12 @@ class Run(Course[DevResult]):
         return self.progress.update > self.config.training.untruncated_updates
 
 
-def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None] = print) -> Path:
+def train(recipe: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
     """Train by a recipe, from the start or from where it was left; returns the model folder."""
-    config = load_config(recipe, overrides)
-    torch.set_num_threads(config.training.threads)
-    keep_memory()
-    with joined(config.training.device) as ranks:
-        say = say if ranks.first else _nothing
-        try:
-            run = start(config, say, ranks)
-        except ConfigError as error:
-            raise ConfigError(f"{recipe}: {error}") from None
-        report = Report(run.folder, config, run.progress) if ranks.first else Mute(config)
-        return follow(run, report, say)
+    return train_by(recipe, overrides, say, start)
 
 
-def start(config: Config, say: Callable[[str], None], ranks: Ranks = ALONE) -> Run:
+def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Run:
     """Read the data, build the network, and take up the last checkpoint if there is one."""
     train_set, dev_set = (_utterances(config, name) for name in ("train", "dev"))
     vocabulary = ranks.shared(lambda: build_vocabulary(config.data, [u.text for u in train_set]))
@@ -246,9 +234,7 @@ def _utterances(config: Config, name: str) -> list[Utterance]:
     return utterances
 
 
-def _usable(
-    utterances: list[Utterance], vocabulary: Vocabulary, name: str, say: Callable[[str], None]
-) -> list[Utterance]:
+def _usable(utterances: list[Utterance], vocabulary: Vocabulary, name: str, say: Say) -> list[Utterance]:
     fit, short = usable(utterances, vocabulary)
     check_not_empty(fit, name)
     if short:
@@ -268,7 +254,7 @@ def other_classes(vocabulary: Vocabulary, data: DataConfig) -> str | None:
     return f"{kinds}, where the published system has {published}: the texts differ, or parts of the corpus are missing"
 
 
-def _introduce(run: Run, say: Callable[[str], None]) -> None:
+def _introduce(run: Run, say: Say) -> None:
     settings, sizes = run.config.training, f"{run.parameters / 1e6:.2f} M parameters, {len(run.train)} utterances"
     say(f"{sizes}, {run.vocabulary.size} classes, in {run.folder}")
     if told := other_classes(run.vocabulary, run.config.data):
@@ -290,10 +276,6 @@ def _introduce(run: Run, say: Callable[[str], None]) -> None:
 def _some(utterances: Sequence[Utterance]) -> str:
     names = [u.id for u in utterances[:5]]
     return ", ".join(names) + (", ..." if len(utterances) > 5 else "")
-
-
-def _nothing(_: str) -> None:
-    """Only the first process of a run talks."""
 
 
 __all__ = ["DevResult", "Run", "train"]
