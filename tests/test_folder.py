@@ -155,7 +155,7 @@ def test_a_folder_half_written_over_keeps_its_old_files(model: Path, monkeypatch
     with pytest.raises(TrainingError, match=r"config\.toml: cannot be written \(No space left on device\)"):
         save_folder(model, replace(TINY, decoder=DecoderConfig(layers=2)), WORDS, FLAT)
     assert load_folder(model).config == TINY
-    assert not list(model.glob("*.tmp"))
+    assert not list(model.glob("*.unfinished"))
 
 
 @pytest.fixture

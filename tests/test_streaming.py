@@ -1,4 +1,4 @@
-"""State as a value: draining a stage, and choosing rows of any state tree."""
+"""State as a value: choosing rows of any state tree."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headsync.streaming import drain, take_rows
-
-
-class RunningSum:
-    """A stage: the sum so far; its state is that sum."""
-
-    def step(self, x: int, state: int) -> tuple[int, int]:
-        return state + x, state + x
+from headsync.streaming import take_rows
 
 
 class Inner(NamedTuple):
@@ -36,19 +27,6 @@ def tree(rows: int) -> Tree:
     column = np.arange(rows)
     inner = Inner(np.stack([column, -column], 1), ())
     return Tree(torch.arange(rows), inner, (column * 1.5, torch.arange(rows)[:, None, None]))
-
-
-@given(st.lists(st.integers(), max_size=10), st.data())
-def test_draining_in_two_goes_is_draining_in_one(numbers: list[int], data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(numbers)))
-    first, state = drain(RunningSum(), numbers[:cut], 0)
-    second, last = drain(RunningSum(), numbers[cut:], state)
-    assert (first + second, last) == drain(RunningSum(), numbers, 0)
-    assert last == sum(numbers)
-
-
-def test_draining_nothing_leaves_the_state() -> None:
-    assert drain(RunningSum(), [], 7) == ([], 7)
 
 
 @pytest.mark.parametrize("rows", [[], [0], [2, 0], [1, 1, 1, 0]])

@@ -19,13 +19,14 @@ from typing import NamedTuple
 import kaldi_native_fbank
 import numpy as np
 import safetensors
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from headsync.audio import SAMPLE_RATE, FloatArray
 from headsync.config import FeaturesConfig
 from headsync.errors import ModelError
 from headsync.framing import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL
 from headsync.pitch import Pitch, PitchState
+from headsync.writing import write_atomically
 
 _PCM_SCALE = np.float32(32768.0)  # Kaldi's energies are those of 16-bit samples
 _PIECE_SAMPLES = 30 * SAMPLE_RATE  # the extractor takes a Python list: bound what it costs on a long recording
@@ -118,7 +119,7 @@ class Statistics(NamedTuple):
         return cls(mean.astype(np.float32), deviation.astype(np.float32))
 
     def save(self, path: Path) -> None:
-        save_file({"mean": self.mean, "deviation": self.deviation}, path)
+        write_atomically(path, save(self._asdict()))
 
     @classmethod
     def load(cls, path: Path, columns: int = NUM_MEL) -> Statistics:

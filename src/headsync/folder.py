@@ -14,7 +14,6 @@ Models that come with the package are folders of `headsync/models/`, found by th
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from headsync.config import Config
-from headsync.errors import ConfigError, ModelError, TrainingError
+from headsync.errors import ConfigError, ModelError
 from headsync.features import Statistics
 from headsync.recipe import build, dump
 from headsync.tokens import Vocabulary
+from headsync.writing import write_atomically
 
 WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
     "weights.safetensors",
@@ -137,7 +137,7 @@ def _check_files(path: Path, names: Sequence[str]) -> None:
 def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
     """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
     save_language_folder(path, config, vocabulary)
-    save_statistics(path / STATISTICS, statistics)
+    statistics.save(path / STATISTICS)
 
 
 def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> None:
@@ -145,25 +145,3 @@ def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> 
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / CONFIG, dump(config).encode())
     vocabulary.save(path / VOCABULARY)
-
-
-def save_statistics(path: Path, statistics: Statistics) -> None:
-    """As `Statistics.save`, but no kill and no full disk leaves half a file."""
-    write_atomically(path, save(statistics._asdict()))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Either the whole new file or the old one, whatever happens."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise TrainingError(
-            f"{path}: cannot be written ({error.strerror}); what was there before is intact, "
-            "make room and start the same command again"
-        ) from None

@@ -7,27 +7,10 @@ is a value, a stream can be paused, pickled, moved and resumed; any set of live 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 S = TypeVar("S")
-X = TypeVar("X", contravariant=True)
-Y = TypeVar("Y", covariant=True)
-
-
-class Steppable(Protocol[X, Y, S]):
-    """A stage that can be fed piece by piece."""
-
-    def step(self, x: X, state: S) -> tuple[Y, S]: ...
-
-
-def drain(stage: Steppable[X, Y, S], pieces: Iterable[X], state: S) -> tuple[list[Y], S]:
-    """Step over everything there is: the outputs, and the state in which the stage is left."""
-    outputs = []
-    for piece in pieces:
-        output, state = stage.step(piece, state)
-        outputs.append(output)
-    return outputs, state
 
 
 def take_rows(tree: S, rows: Sequence[int]) -> S:

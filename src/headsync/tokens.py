@@ -12,7 +12,6 @@ digits.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import Literal, NamedTuple, get_args
 from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
 from headsync.pieces import MARK, learn_pieces, merged
+from headsync.writing import write_atomically
 
 Kind = Literal["characters", "bpe", "words"]
 SPACE = "<space>"
@@ -116,13 +116,10 @@ class Vocabulary:
         return [span for span in spans if self._is_written(span.text)]
 
     def save(self, path: Path) -> None:
-        path = Path(path)
-        unfinished = path.with_name(path.name + ".unfinished")
         content = {"kind": self.kind, "tokens": list(self.tokens)}
         if self.written:
             content["written"] = list(self.written)
-        unfinished.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
+        write_atomically(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:

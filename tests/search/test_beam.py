@@ -15,6 +15,7 @@ from headsync.config import DecodingConfig
 from headsync.engine import NO_LIMIT, Window
 from headsync.search.beam import Beam, Heard, Hypothesis, Search
 from headsync.search.evidence import Evidence
+from headsync.search.hotwords import Hotwords
 from headsync.search.policy import lookahead, whole_utterance
 from reference.ctc import prefix_scores
 
@@ -157,6 +158,27 @@ def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
     assert engine.asked[-1].limit_B.tolist() == [NO_LIMIT]
     assert ended.best.tokens == ()
     assert ended.best.steps == 1
+
+
+class Reads(TableEngine):
+    """Reads 1 and 2, each at its spike, and is then rather sure that this is all."""
+
+    def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
+        _, ends, _ = super()._row(prefix, limit, frames, final, held)
+        log_p = np.full(self.classes, -2.0)
+        log_p[(1, 2, END)[min(len(prefix), 3) - 1]] = -0.5
+        return log_p, np.full_like(ends, min(limit, frames)), frames >= limit or final
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(("phrase", "text"), [((2, 3, 1), (1, 2)), ((3, 1), (1, 2)), ((2, 3), (1, 2, 3))])
+def test_a_text_that_ends_in_the_beginning_of_a_phrase_does_not_go_on_for_it(
+    phrase: tuple[int, ...], text: tuple[int, ...], beam: int
+) -> None:
+    """A phrase that could be complete is written; one that would need words that nobody says is not begun."""
+    listening = replace(search(Reads(0, CLASSES), beam), hotwords=Hotwords.build([(phrase, 3.0)], CLASSES))
+    for arrivals in ([], [20], [5, 20, 30]):
+        assert listen(listening, (2, 9, 20), arrivals).best.tokens == text
 
 
 def test_without_evidence_nothing_is_asked_before_the_end() -> None:

@@ -87,6 +87,19 @@ def test_a_boost_is_earned_on_the_way_and_given_back() -> None:
     assert earned(hotwords, (1, 1, 2)) == pytest.approx([1, 1, 2, 0])  # begun again at once; at the end all is over
 
 
+def test_what_is_earned_is_lent_until_a_phrase_is_complete() -> None:
+    hotwords = Hotwords.build([((1, 2, 3), 3.0), ((1, 2), 1.5)], SIZE)
+    begun = hotwords.after(0, 1)
+    np.testing.assert_allclose(hotwords.lent([0]), [[0, 1, 0, 0, 0, 0]])
+    np.testing.assert_allclose(hotwords.lent([begun]), [[0, 1, 0.5, 0, 0, 0]])  # 2 has earned 2, and keeps 1.5
+    np.testing.assert_allclose(hotwords.lent([hotwords.after(begun, 2)]), [[0, 1, 0, 0, 0, 0]])
+
+
+def test_a_phrase_that_is_named_twice_counts_once() -> None:
+    twice = Hotwords.build([((1, 2), 2.0), ((1, 2), 1.0)], SIZE)
+    assert earned(twice, (1, 2))[-1] == pytest.approx(1.0)
+
+
 def test_within_a_word_of_characters_no_phrase_begins_or_ends() -> None:
     cat, category, concat = (1, 2, 3), (1, 2, 3, 1), (3, 1, 2, 3)
     hotwords = Hotwords.build([(cat, 3.0)], SIZE, space=SPACE)

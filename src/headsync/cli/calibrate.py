@@ -24,10 +24,11 @@ def calibrate(
 ) -> None:
     """Fit the confidences of a model to how often its words are right."""
     from headsync.data.manifest import read_manifest
-    from headsync.folder import CONFIG, load_folder, write_atomically
+    from headsync.folder import CONFIG, load_folder
     from headsync.measure.confidence import Judged, calibrated, fit
     from headsync.measure.evaluate import evaluate, readable
     from headsync.recipe import dump
+    from headsync.writing import write_atomically
 
     folder = load_folder(model)
     recognizer = loading.load_recognizer(str(model), confidence_scale=1.0, confidence_offset=0.0)

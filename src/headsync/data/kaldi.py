@@ -34,6 +34,7 @@ from headsync.data.corpus_report import Report, finish, make_report, refuse_othe
 from headsync.data.listening import listen, refuse_absent
 from headsync.data.transcripts import read_transcripts, split_lines, trusted
 from headsync.errors import DataError
+from headsync.writing import in_one_move
 
 # Programs that may do no more than decode, and the words that leave it at that; another word is the file, or too much.
 _HARMLESS = {"cat": set[str](), "flac": {"-c", "-d", "-s"}, "sox": {"-t", "wav", "-"}}
@@ -181,7 +182,6 @@ def _cut(out: Path, entry: Entry, start: float, end: float) -> Heard:
         raise UnusableError(UNREADABLE, f"{entry.audio}: this file is truncated; fetch it again.")
     path = out / f"{entry.id.replace('/', '_')}.flac"
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    soundfile.write(unfinished, samples, rate, format="FLAC", subtype="PCM_16")
-    os.replace(unfinished, path)
+    with in_one_move(path) as unfinished:
+        soundfile.write(unfinished, samples, rate, format="FLAC", subtype="PCM_16")
     return Heard(path.absolute(), len(samples) / rate)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headsync.errors import DataError
+from headsync.writing import in_one_move
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,14 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> None:
     """Write the manifest in one move: a reader sees the old file or the whole new one, never a part."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
+    with in_one_move(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         file.writelines(_line(utterance, path.parent) + "\n" for utterance in utterances)
-    os.replace(unfinished, path)
 
 
 def write_text(path: Path, utterances: Iterable[Utterance]) -> None:
     """The texts alone, one a line, for a language model."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text("".join(f"{u.text}\n" for u in utterances if u.text), encoding="utf-8")
-    os.replace(unfinished, path)
+    with in_one_move(path) as unfinished:
+        unfinished.write_text("".join(f"{u.text}\n" for u in utterances if u.text), encoding="utf-8")
 
 
 def _line(utterance: Utterance, folder: Path) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from headsync.audio import read_audio
 from headsync.data.corpus import Progress
 from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import DataError
+from headsync.writing import in_one_move
 
 CUTS, SOUNDS = "cuts.{:06d}.jsonl.gz", "recording.{:06d}.tar"
 
@@ -106,17 +106,15 @@ def _utterance(cut: dict[str, Any], sounds: Path) -> Utterance:
 def _write(out: Path, number: int, utterances: Sequence[Utterance]) -> None:
     """The sounds first: a shard whose list is there is whole."""
     sounds, cuts = out / SOUNDS.format(number), out / CUTS.format(number)
-    unfinished = sounds.with_suffix(".unfinished"), cuts.with_suffix(".unfinished")
     lines = []
-    with tarfile.open(unfinished[0], "w") as shard:
+    with in_one_move(sounds) as unfinished, tarfile.open(unfinished, "w") as shard:
         for utterance in utterances:
             sound, recording = _encoded(utterance)
             _add(shard, f"{utterance.id}.flac", sound)
             _add(shard, f"{utterance.id}.json", json.dumps(recording).encode())
             lines.append(json.dumps(_cut(utterance, recording), ensure_ascii=False) + "\n")
-    unfinished[1].write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-    os.replace(unfinished[0], sounds)
-    os.replace(unfinished[1], cuts)
+    with in_one_move(cuts) as unfinished:
+        unfinished.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
 def _encoded(utterance: Utterance) -> tuple[bytes, dict[str, Any]]:

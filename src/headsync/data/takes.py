@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from headsync.audio import SAMPLE_RATE, FloatArray, mix_down, read_audio, resamp
 from headsync.data import augment
 from headsync.data.kaldi import Spoken
 from headsync.data.manifest import Utterance
+from headsync.writing import in_one_move
 
 MARGIN_SAMPLES = 60 * SAMPLE_RATE // 1000
 
@@ -80,14 +80,13 @@ def read_sound(path: Path) -> FloatArray:
 
 def store(path: Path, made: Made) -> None:
     """Write in one move; text and speaker go into the file itself, so that a run can be taken up again."""
-    unfinished = path.with_suffix(".unfinished")
-    with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16", format="FLAC") as file:
+    written = (SAMPLE_RATE, 1, "PCM_16")
+    with in_one_move(path) as unfinished, soundfile.SoundFile(unfinished, "w", *written, format="FLAC") as file:
         if made.text:
             file.title = made.text
         if made.speaker:
             file.artist = made.speaker
         file.write(as_int16(made.samples))
-    os.replace(unfinished, path)
 
 
 def stored(path: Path, name: str) -> Utterance | None:

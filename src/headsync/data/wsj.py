@@ -34,6 +34,7 @@ from headsync.data.corpus_report import Classes, Report, characters, finish, mak
 from headsync.data.manifest import write_text
 from headsync.data.sphere import read_sphere
 from headsync.errors import DataError
+from headsync.writing import in_one_move
 
 RATE = 16_000
 CLASSES = 52
@@ -176,7 +177,6 @@ def _decode(out: Path, entry: Entry) -> Heard:
     samples = read_sphere(entry.audio, RATE)
     path = out / "audio" / entry.speaker / f"{entry.id}.flac"
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    soundfile.write(unfinished, samples, RATE, format="FLAC", subtype="PCM_16")
-    os.replace(unfinished, path)
+    with in_one_move(path) as unfinished:
+        soundfile.write(unfinished, samples, RATE, format="FLAC", subtype="PCM_16")
     return Heard(path.absolute(), len(samples) / RATE)

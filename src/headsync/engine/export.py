@@ -40,9 +40,9 @@ from headsync.folder import (
     ModelFolder,
     load_folder,
     load_weights,
-    write_atomically,
 )
 from headsync.nn.model import Model
+from headsync.writing import write_atomically
 
 try:
     import onnx

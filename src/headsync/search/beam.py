@@ -111,14 +111,16 @@ class Search:
         beam = self._carry(beam, heard, heard.evidence.frames if final else int(step.answers.seen_B.max()))
         heeded = None if beam.ctc is None else Heeded(beam.ctc, heard.log_ctc_TV)
         found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, heeded)
+        ends_BK = found.token_BK == self.end
         if not final:
-            ends_BK = found.token_BK == self.end
             found = found.allowed(~(ends_BK & self._unmoved(beam, step.answers, found)[:, None]))
-            prefers_B = found.joint_BK.argmax(1) == ends_BK.argmax(1)
-            if prefers_B[found.joint_BK.max(1).argmax()]:
-                return _held(beam, step, prefers_B)
-            found = found.allowed(~ends_BK)
-        return self._pruned(self._expand(beam, step, found, heard))
+        settled_BK = self.joint.settled(beam.live, found)
+        prefers_B = settled_BK.argmax(1) == ends_BK.argmax(1)
+        if final:
+            return self._pruned(self._expand(beam, step, found, heard, prefers_B))
+        if prefers_B[settled_BK.max(1).argmax()]:
+            return _held(beam, step, prefers_B)
+        return self._expand(beam, step, found.allowed(~ends_BK), heard)
 
     def _carry(self, beam: Beam, heard: Heard, frames: int) -> Beam:
         """Let CTC hear the frames up to the given one."""
@@ -133,11 +135,14 @@ class Search:
         unmoved_B: BoolArray = (given.end_BNH.max((1, 2)) <= searched_B) & np.isfinite(others_BK.max(1))
         return unmoved_B
 
-    def _expand(self, beam: Beam, step: Step, found: Candidates, heard: Heard) -> Beam:
+    def _expand(
+        self, beam: Beam, step: Step, found: Candidates, heard: Heard, prefers_B: BoolArray | None = None
+    ) -> Beam:
+        """The best of all that may follow; those who prefer to end do so, whatever is lent to others."""
         assert step.answers is not None
         total_B = logsumexp(found.joint_BK)
         live, rows, ended = [], [], list(beam.ended)
-        for row, column in best_first(found.joint_BK, self.config.beam):
+        for row, column in self._places(found, prefers_B):
             sure = math.exp(found.joint_BK[row, column] - total_B[row])
             grown = self._grown(beam.live[row], found, (row, column), step.answers, sure)
             if found.token_BK[row, column] == self.end:
@@ -151,6 +156,13 @@ class Search:
             ctc = ctc_prefix.extend(ctc, rows, tokens, heard.log_ctc_TV)
         states = take_rows(step.answers.state, rows), ctc, rows_of(step.language, rows)
         return Beam(tuple(live), tuple(ended), *states)
+
+    def _places(self, found: Candidates, prefers_B: BoolArray | None) -> list[tuple[int, int]]:
+        places = best_first(found.joint_BK, self.config.beam)
+        if prefers_B is None or self.hotwords is None:  # nothing is lent to anyone
+            return places
+        ends = [(int(row), int((found.token_BK[row] == self.end).argmax())) for row in np.flatnonzero(prefers_B)]
+        return places + [place for place in ends if place not in places]
 
     def _grown(
         self, h: Hypothesis, found: Candidates, place: tuple[int, int], given: Answers, sure: float

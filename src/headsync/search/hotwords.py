@@ -2,7 +2,8 @@
 
 A hypothesis earns a phrase's boost token by token and keeps it once the phrase stands there as whole words; where it
 goes on otherwise, it gives back what it had earned. So a boost helps a phrase through the beam, and changes the score
-of no text without it. A phrase is counted as often as it occurs, also within a longer one.
+of no text without it. Whether anything is written at all is not decided by what may have to be given back (`lent`),
+for a text that has gone on does not come back. A phrase is counted as often as it occurs, also within a longer one.
 
 The phrases are a tree whose nodes are their beginnings; from a node that cannot go on, the search falls back to the
 longest other beginning that the text ends in (Aho and Corasick). A token that goes on with no phrase leads to one of
@@ -63,7 +64,7 @@ class Hotwords:
         """
         words = Words(space, frozenset(first))
         tree = _Tree(words)
-        for tokens, boost in phrases:
+        for tokens, boost in dict(phrases).items():
             tree.add(tokens, boost)
         tree.link()
         ends_V = np.array([words.ends(token) or token == size - 1 for token in range(size)])
@@ -79,6 +80,15 @@ class Hotwords:
             arcs = self.arcs[node]
             score_BV[row, list(arcs)] += self.earned_N[list(arcs.values())]
         return score_BV
+
+    def lent(self, node_B: Sequence[int]) -> Scores:
+        """What a hypothesis would have to give back after each token, if no more of a phrase followed (B, V)."""
+        lent_N = self.earned_N - self.kept_N
+        lent_BV = np.zeros((len(node_B), self.size))
+        for row, node in enumerate(node_B):
+            arcs = self.arcs[node]
+            lent_BV[row, list(arcs)] = lent_N[list(arcs.values())]
+        return lent_BV
 
     def after(self, node: int, token: int) -> int:
         """The node of a hypothesis with one token more."""

@@ -99,6 +99,12 @@ class Joint:
         ctc_BK = np.where(token_BK == self.end, whole(ctc.state)[:, None], ctc_BK)
         return Candidates(token_BK, joint_BK + self.config.ctc_weight * ctc_BK, parts[0], ctc_BK, parts[1], parts[2])
 
+    def settled(self, live: Sequence[Hypothesis], found: Candidates) -> Scores:
+        """The joint scores without what has only been lent to the beginning of a phrase (B, K)."""
+        if self.hotwords is None:
+            return found.joint_BK
+        return found.joint_BK - np.take_along_axis(self.hotwords.lent([h.node for h in live]), found.token_BK, 1)
+
     def _pre_beam(self, joint_BV: Scores) -> IntArray:
         """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
         classes, most = joint_BV.shape[1], self.config.pre_beam + 1

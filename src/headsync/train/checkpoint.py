@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from headsync.errors import TrainingError
-from headsync.folder import write_atomically
+from headsync.writing import write_atomically
 
 
 @dataclass

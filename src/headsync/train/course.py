@@ -22,7 +22,7 @@ from torch import nn
 
 from headsync.config import Config, TrainingConfig
 from headsync.errors import ConfigError
-from headsync.folder import CARD, WEIGHTS, write_atomically
+from headsync.folder import CARD, WEIGHTS
 from headsync.recipe import load_config
 from headsync.tokens import Vocabulary
 from headsync.train.checkpoint import Optimiser, Progress, average, load_checkpoint, save_checkpoint, save_weights
@@ -31,6 +31,7 @@ from headsync.train.memory import keep_memory
 from headsync.train.plan import Split
 from headsync.train.ranks import Ranks, joined
 from headsync.train.report import Mute, Report
+from headsync.writing import write_atomically
 
 CHECKPOINT = "checkpoint.safetensors"
 FREE = ("epochs", "patience", "threads", "checkpoint_seconds", "folder", "device", "accumulate", "recompute")

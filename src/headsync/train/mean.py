@@ -9,8 +9,9 @@ import numpy as np
 from safetensors import SafetensorError
 
 from headsync.errors import ModelError
-from headsync.folder import CARD, WEIGHTS, ModelFolder, load_folder, save_folder, write_atomically
+from headsync.folder import CARD, WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.train.checkpoint import average, save_weights
+from headsync.writing import write_atomically
 
 
 def mean_model(models: Sequence[ModelFolder], out: Path) -> ModelFolder:

@@ -15,11 +15,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headsync.config import Config
 from headsync.errors import TrainingError
-from headsync.folder import write_atomically
 from headsync.train import checkpoint
 from headsync.train.evaluate import DevResult
 from headsync.train.losses import Losses
 from headsync.train.plan import FRAMES_PER_SECOND
+from headsync.writing import write_atomically
 
 LINE_SECONDS = 30.0  # between lines where there is no terminal
 SMOOTHING = 0.98

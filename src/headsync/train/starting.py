@@ -14,7 +14,7 @@ from headsync.config import Config, TrainingConfig
 from headsync.data.manifest import Utterance
 from headsync.errors import ConfigError
 from headsync.features import Features, Statistics
-from headsync.folder import STATISTICS, VOCABULARY, WEIGHTS, save_statistics
+from headsync.folder import STATISTICS, VOCABULARY, WEIGHTS
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary
 from headsync.train.data import statistics_of
@@ -67,8 +67,8 @@ def take_statistics(
     """Measured once; or those that the weights to start from are used to."""
     source, columns = config.training.encoder_from or config.training.start_from, config.features.columns
     if not path.exists() and source:
-        save_statistics(path, Statistics.load(Path(source) / STATISTICS, columns))
+        Statistics.load(Path(source) / STATISTICS, columns).save(path)
     elif not path.exists():
         say("measuring mean and variance of the features")
-        save_statistics(path, statistics_of(utterances, Features.of(config.features)))
+        statistics_of(utterances, Features.of(config.features)).save(path)
     return Statistics.load(path, columns)
