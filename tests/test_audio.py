@@ -113,6 +113,12 @@ def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, name: str, reader) -
     assert message.endswith(".")
 
 
+def test_a_file_whose_rate_makes_no_sense_is_named(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "low.wav", noise(1000), 2000)
+    with pytest.raises(AudioError, match=r"low\.wav: a sample rate of 2000 is not within 4000 to 192000"):
+        read_audio(tmp_path / "low.wav")
+
+
 def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     with pytest.raises(AudioError, match="no such file"):
         read_audio(tmp_path / "nowhere.wav")
@@ -148,6 +154,8 @@ def test_mono_passes_unchanged() -> None:
         (np.array([0.0, np.nan]), "not numbers"),
         (np.array([0.0, -np.inf]), "not numbers"),
         (np.array([0.0, 1e300]), "not numbers"),
+        (np.array([0.0, -3e38]), "as large as 3e.38, which is no sound"),
+        ([[0.0, 0.1], [0.2]], "not a table of numbers"),
         (np.float32(0.5), "not sound"),
         (np.zeros((2, 3, 4), np.float32), "not sound"),
         (np.zeros((2, 16_000), np.float32), r"pass \(samples, channels\)"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headsync.bulk import Job, finished, here, on_ray, transcribe
+from headsync.bulk import Job, here, on_ray, take_up, transcribe
 from headsync.cli.app import app
 from headsync.data import toy
 from headsync.data.manifest import Utterance, read_manifest, write_manifest
@@ -82,10 +82,34 @@ def test_a_recording_that_cannot_be_read_has_a_line_that_says_so(archive: Path, 
     assert lines(out)[1]["id"] == some.id
 
 
-def test_another_file_is_not_added_to(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("my notes\n")
+def test_what_failed_is_tried_again(archive: Path, tmp_path: Path) -> None:
+    some, other = read_manifest(archive)[:2]
+    lost = tmp_path / "lost.flac"
+    write_manifest(tmp_path / "two.jsonl", [Utterance("bad", lost, "", 1.0), some])
+    out = tmp_path / "out.jsonl"
+    done = [transcribe(Job(), tmp_path / "two.jsonl", out, here, nobody) for _ in range(2)]
+    assert [(one.before, one.recognised, one.failed) for one in done] == [(0, 1, 1), (1, 0, 1)]
+    assert [line["id"] for line in lines(out)] == [some.id, "bad"]
+    lost.write_bytes(other.audio.read_bytes())
+    assert transcribe(Job(), tmp_path / "two.jsonl", out, here, nobody).recognised == 1
+    assert [("error" in line, line["id"]) for line in lines(out)] == [(False, some.id), (False, "bad")]
+
+
+@pytest.mark.parametrize(
+    "content", [b"my notes\n", b"my only note", b'{"id": "a"}\n', b"[1]\n{", b"\x00\nsound\nof no lines"]
+)
+def test_another_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "notes.txt").write_bytes(content)
     with pytest.raises(DataError, match="not the output of an earlier run"):
-        finished(tmp_path / "notes.txt")
+        take_up(tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_bytes() == content
+
+
+def test_a_manifest_is_no_output(archive: Path) -> None:
+    before = archive.read_bytes()
+    with pytest.raises(DataError, match="not the output of an earlier run"):
+        transcribe(Job(), archive, archive, here, nobody)
+    assert archive.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,8 @@ def test_a_choice_lists_what_it_can_be(tmp_path: Path, value: str) -> None:
         "encoder.layers = 0", "encoder.centre_frames = 0", "encoder.left_frames = -1", "encoder.right_frames = -1",
         "decoder.layers = 0", "decoder.threshold = 0.0", "decoder.threshold = nan",
         "decoding.beam = 0", "decoding.lookahead_frames = 0", "decoding.evidence = 1.5",
+        "decoding.beam = 100000", "decoding.lead_seconds = inf", "decoding.length_bonus = nan",
+        "decoding.lm_weight = inf", "decoding.confidence_scale = inf", "decoding.trailing_seconds = nan",
         "data.workers = -1",
         "training.seed = -1", "training.threads = 0", "training.epochs = 0", "training.epochs_per_pass = 0",
         "training.patience = -1", "training.batch_frames = 0", "training.ctc_weight = 1.1",
@@ -117,7 +119,14 @@ def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path, width: i
 
 def test_the_longest_utterance_is_longer_than_the_silence_that_ends_one(tmp_path: Path) -> None:
     message = complaint(tmp_path, "[decoding]\ntrailing_seconds = 30\nlongest_seconds = 20")
-    assert message == "decoding.longest_seconds = 20.0 must be at least 30.0"
+    expected = "must be at least trailing_seconds = 30.0, the pause that ends it sooner"
+    assert message == f"decoding.longest_seconds = 20.0 {expected}"
+
+
+def test_an_endpoint_may_never_come(tmp_path: Path) -> None:
+    """Infinity is a number of frames that no stream reaches."""
+    never = load(tmp_path, "[decoding]\nlongest_seconds = inf\nsilence_seconds = inf").decoding
+    assert min(never.longest_frames, never.silence_frames) > 10**9
 
 
 def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:

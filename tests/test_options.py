@@ -23,9 +23,15 @@ def test_a_wrong_rule_is_told(rules: str) -> None:
         endpoint_settings(rules)
 
 
+@pytest.mark.parametrize("rules", ["pause=-1", "length=0", "silence=nan"])
+def test_seconds_are_more_than_none(rules: str) -> None:
+    with pytest.raises(ConfigError, match=f'--endpoint: "{rules}" must be more than 0 seconds'):
+        endpoint_settings(rules)
+
+
 def test_hotwords_stand_on_lines_with_or_without_a_boost(tmp_path: Path) -> None:
     file = tmp_path / "hotwords.txt"
-    file.write_text("nine one one\n\n  double seven :4.5\nseven:up :-1\n")
+    file.write_text("\ufeffnine one one\n\n  double seven :4.5\nseven:up :-1\n")
     assert read_hotwords(file) == [("nine one one", HOTWORD_BOOST), ("double seven", 4.5), ("seven:up", -1.0)]
     assert read_hotwords(None) == []
 
@@ -33,6 +39,9 @@ def test_hotwords_stand_on_lines_with_or_without_a_boost(tmp_path: Path) -> None
 def test_wrong_hotwords_are_told(tmp_path: Path) -> None:
     file = tmp_path / "hotwords.txt"
     with pytest.raises(DataError, match=r"hotwords.txt: the hotwords cannot be read"):
+        read_hotwords(file)
+    file.write_text("\n \n")
+    with pytest.raises(DataError, match=r"hotwords.txt: there are no hotwords in it"):
         read_hotwords(file)
     file.write_text("nine\neight :much\n")
     with pytest.raises(DataError, match=r"hotwords.txt, line 2: 'much' is not a boost"):

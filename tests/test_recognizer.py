@@ -357,7 +357,7 @@ def test_rates_that_are_none_are_refused(recognizer: Recognizer, rate: object) -
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"beam": 0}, {"lookahead_frames": 0}, {"threshold": 0.0}, {"threshold": float("nan")}]
+    "wrong", [{"beam": 0}, {"lookahead_frames": 0}, {"threshold": 0.0}, {"threshold": float("nan")}, {"lm_weight": 0.5}]
 )
 def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

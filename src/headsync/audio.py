@@ -22,11 +22,12 @@ if TYPE_CHECKING:  # who streams samples of 16 kHz needs neither this nor soxr, 
 
 SAMPLE_RATE = 16_000
 LOWEST_RATE, HIGHEST_RATE = 4_000, 192_000
+LOUDEST = 1e10  # beyond it not even integers that nobody has scaled are sound
 
 FloatArray = npt.NDArray[np.float32]
 
 # Programs that write to a pipe cannot know the length and put a number near a limit of the field instead.
-_UNKNOWN_LENGTH_BYTES = 0x7FFF_0000
+UNKNOWN_LENGTH_BYTES = 0x7FFF_0000
 _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|riff)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
@@ -43,6 +44,7 @@ def stream_audio(path: Path, piece_seconds: float = 0.1) -> Iterator[tuple[Float
     path = Path(path)
     _refuse_unreadable(path)
     with _telling_people(path), soundfile.SoundFile(path) as file:
+        _refuse_rate(file.samplerate, f"{path}: ")
         _refuse_truncated(path, file)
         size = max(1, round(piece_seconds * file.samplerate))
         count = 0
@@ -54,13 +56,16 @@ def stream_audio(path: Path, piece_seconds: float = 0.1) -> Iterator[tuple[Float
         if count == 0:
             raise AudioError(f"{path}: this file holds no samples; record it again.")
         # The length in an MP3 header may count the encoder's padding; a tenth of a second is beyond any padding.
-        if count < file.frames - file.samplerate // 10 and file.frames < _UNKNOWN_LENGTH_BYTES:
+        if count < file.frames - file.samplerate // 10 and file.frames < UNKNOWN_LENGTH_BYTES:
             raise AudioError(_truncated(path))
 
 
 def mix_down(samples: npt.ArrayLike) -> FloatArray:
     """Mono float32 from (samples,) or (samples, channels), integers scaled to -1..1, channels averaged."""
-    array = np.asarray(samples)
+    try:
+        array = np.asarray(samples)
+    except ValueError:  # lists of different lengths
+        raise AudioError("these samples are not a table of numbers; pass (samples,) or (samples, channels).") from None
     if array.ndim not in (1, 2):
         raise AudioError(f"samples of shape {array.shape} are not sound; pass (samples,) or (samples, channels).")
     if array.ndim == 2 and not 1 <= array.shape[1] <= 64:
@@ -70,6 +75,8 @@ def mix_down(samples: npt.ArrayLike) -> FloatArray:
         mono = scaled if scaled.ndim == 1 else scaled.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         raise AudioError("there are samples that are not numbers (NaN or infinite); check where the sound comes from.")
+    if len(mono) and (loudest := float(np.abs(mono).max())) > LOUDEST:
+        raise AudioError(f"there are samples as large as {loudest:.0e}, which is no sound; pass numbers from -1 to 1.")
     return np.ascontiguousarray(mono)
 
 
@@ -111,11 +118,12 @@ def _scale(array: npt.NDArray[Any]) -> FloatArray:
     raise AudioError(f"samples of type {array.dtype} are not understood; pass float32, int16 or int32.")
 
 
-def _refuse_rate(rate: int) -> None:
+def _refuse_rate(rate: int, where: str = "") -> None:
     if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)):
         raise AudioError(f"a sample rate of {rate!r} is not a whole number; pass it in samples a second, as in 16000.")
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise AudioError(f"a sample rate of {rate} is not within {LOWEST_RATE} to {HIGHEST_RATE}; resample first.")
+        allowed = f"{LOWEST_RATE} to {HIGHEST_RATE}"
+        raise AudioError(f"{where}a sample rate of {rate} is not within {allowed}; resample first.")
 
 
 def _resampling(rate: int) -> Any:
@@ -155,7 +163,7 @@ def _refuse_unreadable(path: Path) -> None:
 def _refuse_truncated(path: Path, file: soundfile.SoundFile) -> None:
     """Formats whose header tells a length that the file does not have; the decoder itself would just stop early."""
     for declared, present in _CUT_CHUNK.findall(file.extra_info):
-        if int(present) < int(declared) < _UNKNOWN_LENGTH_BYTES:
+        if int(present) < int(declared) < UNKNOWN_LENGTH_BYTES:
             raise AudioError(_truncated(path))
     if file.format == "OGG" and not _ogg_is_complete(path):
         raise AudioError(_truncated(path))

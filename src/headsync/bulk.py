@@ -7,7 +7,6 @@ whatever happened to the workers on the way, and a run that was stopped does wha
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +19,10 @@ from headsync.data.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, DataError, HeadsyncError
 from headsync.events import Final
 from headsync.recognizer import Recognizer
+from headsync.writing import write_atomically
 
 PER_TASK = 8  # utterances that a worker gets at a time
+BEGINNING = b'{"id": "'  # of every line
 TASKS_PER_WORKER = 3  # that wait for it, so that it never waits itself
 
 Line = dict[str, Any]
@@ -53,7 +54,7 @@ class Done:
 def transcribe(job: Job, manifest: Path, out: Path, run: Run, progress: Callable[[int, int], None]) -> Done:
     """Recognise what is not in `out` yet and add it, line by line."""
     utterances = read_manifest(manifest)
-    there = finished(out)
+    there = take_up(out)
     missing = [u for u in utterances if u.id not in there]
     recognised = failed = 0
     with out.open("a", encoding="utf-8") as file:
@@ -65,18 +66,33 @@ def transcribe(job: Job, manifest: Path, out: Path, run: Run, progress: Callable
     return Done(len(utterances) - len(missing), recognised, failed)
 
 
-def finished(out: Path) -> set[str]:
-    """The ids that an earlier run has written; the line that a kill cut in two is taken away."""
+def take_up(out: Path) -> set[str]:
+    """The ids of what an earlier run has transcribed.
+
+    What failed then is tried again, and its lines are taken away; so is the line that a kill cut in two. A file that is
+    not the output of an earlier run is left as it is.
+    """
     if not out.exists():
         return set()
-    lines = out.read_bytes().splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        os.truncate(out, sum(len(line) for line in lines[:-1]))
-        lines.pop()
+    *lines, cut = out.read_bytes().split(b"\n")
     try:
-        return {json.loads(line)["id"] for line in lines}
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{out}: this is not the output of an earlier run; name another file.") from None
+        told = [_told(line) for line in lines]
+    except ValueError:
+        told = None
+    if told is None or not (cut.startswith(BEGINNING) or BEGINNING.startswith(cut)):
+        raise DataError(f"{out}: this is not the output of an earlier run; name another file.")
+    done = [line for line, one in zip(lines, told, strict=True) if "error" not in one]
+    if cut or len(done) < len(lines):
+        write_atomically(out, b"".join(line + b"\n" for line in done))
+    return {one["id"] for one in told if "error" not in one}
+
+
+def _told(line: bytes) -> Line:
+    """A line that a run has written; anything else is an error."""
+    told: Line = json.loads(line)
+    if not isinstance(told, dict) or "id" not in told or not told.keys() & {"error", "utterances"}:
+        raise ValueError
+    return told
 
 
 def here(job: Job, utterances: Sequence[Utterance]) -> Iterator[Line]:
@@ -120,6 +136,8 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
             job.load()  # a model that is not there is told here, before a hundred workers find out
             task = ray.remote(num_cpus=1, max_retries=-1)(_task)
             most = TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
+            if workers and address:  # the cluster is larger, and would run all that wait at once
+                most = workers
             yield from _collected(ray, task, job, utterances, most)
         finally:
             if started:

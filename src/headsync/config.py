@@ -6,11 +6,16 @@ Every default stands once, here, beside the name that the paper gives it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from headsync.errors import ConfigError
 from headsync.framing import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
+
+HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
+MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
+FOREVER_SECONDS = 1e9  # what infinity means in a stream: some thirty years
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,13 @@ class DecodingConfig:
         _at_least(0, lead_seconds=self.lead_seconds, token_lead_frames=self.token_lead_frames)
         _at_least(0, token_frames=self.token_frames)
         _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
-        _at_least(self.trailing_seconds, longest_seconds=self.longest_seconds)
+        if not self.longest_seconds >= self.trailing_seconds:
+            told = f"trailing_seconds = {self.trailing_seconds}, the pause that ends it sooner"
+            raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {told}")
+        if self.beam > MOST_HYPOTHESES:
+            raise ConfigError(f"beam = {self.beam} must be at most {MOST_HYPOTHESES}")
+        _finite(lead_seconds=self.lead_seconds, length_bonus=self.length_bonus, lm_weight=self.lm_weight)
+        _finite(confidence_scale=self.confidence_scale, confidence_offset=self.confidence_offset)
         _fraction(evidence=self.evidence, onset=self.onset, onset_behind=self.onset_behind)
         _at_least(0, ctc_weight=self.ctc_weight, onset_pair=self.onset_pair)
         _at_least(0, foreground_db=self.foreground_db)
@@ -296,7 +307,7 @@ class Config:
 
 
 def _frames(seconds: float) -> int:
-    return round(seconds / ENCODER_FRAME_SECONDS)
+    return round(min(seconds, FOREVER_SECONDS) / ENCODER_FRAME_SECONDS)
 
 
 def _at_least(least: float, **values: float) -> None:
@@ -309,6 +320,12 @@ def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ConfigError(f"{name} = {value} must be more than 0")
+
+
+def _finite(**values: float) -> None:
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ConfigError(f"{name} = {value} must be a number that ends")
 
 
 def _fraction(**values: float) -> None:

@@ -40,7 +40,7 @@ class Recognizer:
         engine: Engine,
         decoding: DecodingConfig,
         lm: LanguageModel | None = None,
-        hotwords: Sequence[tuple[str, float]] = (),
+        hotwords: Sequence[str | tuple[str, float]] = (),
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
@@ -56,21 +56,25 @@ class Recognizer:
         threads: int = 1,
         engine: str = "auto",
         lm: str | Path | None = None,
-        hotwords: Sequence[tuple[str, float]] = (),
+        hotwords: Sequence[str | tuple[str, float]] = (),
         **decoding: float | str | None,
     ) -> Recognizer:
         """A shipped model by name (None: the default one) or a model folder.
 
         `engine` is "onnx", "torch", or "auto": ONNX Runtime for a model that has been exported, as shipped ones are.
         `threshold` is that of each head; HS-DACS halts at H times it. `lm` is a language model, its folder or an ARPA
-        file; `hotwords` are phrases to listen for, each with a boost in log probability. All further settings are those
-        of `DecodingConfig` (`beam=10`, `ctc_weight=0.3`, ...); None means as stored with the model.
+        file; `hotwords` are phrases to listen for, alone or each with a boost in log probability. All further settings
+        are those of `DecodingConfig` (`beam=10`, `ctc_weight=0.3`, ...); None means as stored with the model.
         """
         folder = load_folder(find(name_or_folder))
         if threshold is not None and not threshold > 0:
             raise ConfigError(f"threshold = {threshold} must be more than 0")
         given = {name: value for name, value in decoding.items() if value is not None}
         config = build(DecodingConfig, {**asdict(folder.config.decoding), **given}, "decoding")
+        if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
+            raise ConfigError(
+                f"lm_weight = {given['lm_weight']} is of a language model, and there is none; name one: lm"
+            )
         network = load_engine(folder, threshold, threads, engine)
         return cls(folder, network, config, _language_model(folder, config, lm), hotwords)
 
@@ -150,7 +154,7 @@ class Session:
             self._resampler, self._rate = Resampler(rate), rate
         elif rate != self._rate:
             raise AudioError(
-                f"this stream began at {self._rate} Hz and cannot go on at {rate} Hz; open another session"
+                f"this stream began at {self._rate} Hz and cannot go on at {rate!r} Hz; open another session"
             )
         return self._resampler
 

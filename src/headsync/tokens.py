@@ -129,7 +129,7 @@ class Vocabulary:
             if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
                 raise ModelError(f'{path}: expected an object with "kind" and "tokens"; fetch the model again.')
             return cls(content.get("kind", ""), tuple(content["tokens"]), tuple(content.get("written", ())))
-        except (OSError, ValueError, DataError) as error:
+        except (OSError, ValueError, TypeError, DataError) as error:
             raise ModelError(f"{path}: the vocabulary cannot be read ({error}); fetch the model again.") from None
 
     @cached_property

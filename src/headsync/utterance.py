@@ -120,11 +120,11 @@ class Utterance:
 
     def _standing_out(self, block: Block) -> tuple[BoolArray, Utterance]:
         """Which frames stand out from the room; all of them where that is not asked or not known."""
-        least = self.search.config.foreground_db
-        if not least or block.level_T is None:
+        most = self.search.config.foreground_db
+        if not most or block.level_T is None:
             return np.ones(len(block.log_ctc_TV), bool), self
-        decibels_T, background = self.background.hear(block.level_T)
-        return decibels_T >= least, replace(self, background=background)
+        stands_out_T, background = self.background.hear(block.level_T, most)
+        return stands_out_T, replace(self, background=background)
 
     def _heard(self, block: Block, first: int, end: int, evidence: Evidence) -> Utterance:
         new, room, tail = _cut(block.memory, first, end), self.room, self.tail

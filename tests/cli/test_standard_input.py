@@ -29,10 +29,11 @@ def test_a_piped_wav_has_the_samples_of_the_file(tmp_path: Path, subtype: str, k
     np.testing.assert_array_equal(np.concatenate([samples for samples, _ in pieces]), expected)
 
 
-def test_a_wav_of_unknown_length_is_read_to_its_end(wav: Path) -> None:
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"\x00\x00\x00\x00"])
+def test_a_wav_of_unknown_length_is_read_to_its_end(wav: Path, size: bytes) -> None:
     raw = bytearray(wav.read_bytes())
     data = raw.index(b"data") + 4
-    raw[4:8] = raw[data : data + 4] = b"\xff\xff\xff\xff"
+    raw[4:8] = raw[data : data + 4] = size
     assert sum(len(samples) for samples, _ in stream_wav(io.BytesIO(bytes(raw)))) == 16_000
 
 

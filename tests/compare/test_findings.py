@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from headsync.compare.findings import paired_difference, sharing
+from headsync.compare.plan import System
+from headsync.compare.report import Row, differences
+from headsync.compare.runs import Measured
 from headsync.compare.tables import Table, write_tables
 from headsync.measure.errors import ErrorCounts
 
@@ -36,6 +39,14 @@ def test_the_sign_says_which_of_the_two_is_better() -> None:
     forth, back = paired_difference(one, other), paired_difference(other, one)
     assert forth == pytest.approx((-back.points, -back.high, -back.low))
     assert forth.points > 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_difference_has_no_minus(more: int) -> None:
+    words = 100_000  # so many that one error is rounded to nothing
+    one, other = (Measured(0.0, n, words, None, 0.1, ((n, words),), ()) for n in (1, 1 + more))
+    told = differences([Row(System("A"), [other]), Row(System("B"), [one])])
+    assert told[0].startswith("B against A: +0.00% errors (+0.00% to +0.00%; ")
 
 
 def test_heads_that_look_at_the_same_frames_overlap_and_those_that_do_not_do_not() -> None:

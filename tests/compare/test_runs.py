@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,12 @@ from headsync.compare.report import report
 from headsync.compare.runs import Runs, run_only
 from headsync.data import toy
 from headsync.data.manifest import read_manifest
-from headsync.errors import ConfigError
+from headsync.errors import ConfigError, DataError, TrainingError
+from headsync.folder import CONFIG, WEIGHTS
+from headsync.recipe import load_config
+from headsync.train import course
 from headsync.train.placing import placed_words
+from train.runs import Interrupts
 from train.tiny import TINY
 
 RECIPE = TINY + "[decoding]\nctc_weight = 0.5\n"
@@ -122,3 +128,147 @@ def test_forced_alignment_places_every_word_in_order(plan: Comparison, said: lis
         edges = [edge for word in words for edge in word]
         assert edges == sorted(edges)
         assert not edges or 0 <= edges[0] < edges[-1] <= utterance.seconds
+
+
+Change = tuple[str, str]
+Changed = Callable[..., Comparison]
+
+
+@pytest.fixture
+def changed(plan: Comparison, said: list[str], tmp_path: Path) -> Changed:
+    """The comparison in another folder, with all of its runs, and a recipe or a plan in which something is replaced."""
+    home, folder = plan.folder.parent, tmp_path / "runs"
+    shutil.copytree(plan.folder, folder)
+
+    def write(recipe: Change = ("", ""), plan: Change = ("", "")) -> Comparison:
+        before = {"recipe": RECIPE.format(corpus=home / "toy"), "plan": PLAN.format(corpus=home / "toy", folder=folder)}
+        for name, change in (("recipe", recipe), ("plan", plan)):
+            assert change[0] in before[name]
+            (tmp_path / f"{name}.toml").write_text(before[name].replace(*change, 1))
+        return read_plan(tmp_path / "plan.toml")
+
+    return write
+
+
+def done(plan: Comparison, *names: str) -> list[str]:
+    """What is said while these are trained and measured, as far as that has not been done."""
+    told: list[str] = []
+    run_only(plan, Runs(plan, told.append), names or ("DACS", "HS-DACS", "M = 2", "one head"))
+    return told
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [("", ""), ("[training]", "[training]\nlabel_smoothing = 0.1\nthreads = 2"), ("workers = 0", "workers = 1")],
+)
+def test_runs_are_taken_where_nothing_that_matters_has_changed(changed: Changed, recipe: Change) -> None:
+    assert done(changed(recipe)) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "difference"),
+    [
+        (("feedforward = 32", "feedforward = 64"), "network.feedforward was 32 and is now 64"),
+        (("noam_factor = 0.5", "noam_factor = 0.4"), "training.noam_factor was 0.5 and is now 0.4"),
+        (("train.jsonl", "dev.jsonl"), "data.train was '.*/train.jsonl' and is now '.*/dev.jsonl'"),
+        (("epochs = 2", "epochs = 1"), "training.epochs was 2 and is now 1"),
+        (("epochs = 2", "epochs = 2\npatience = 1"), "training.patience was 0 and is now 1"),
+    ],
+)
+def test_runs_by_another_recipe_are_refused(changed: Changed, recipe: Change, difference: str) -> None:
+    plan, told = changed(recipe), list[str]()
+    runs = "DACS/seed-1: was trained with other settings"
+    with pytest.raises(
+        TrainingError, match=rf"{plan.folder}/{runs} \({difference}\); give the comparison another folder"
+    ):
+        report(plan, Runs(plan, told.append))
+    assert told == []
+
+
+def test_a_choice_that_has_changed_is_refused_before_anything_is_trained(changed: Changed) -> None:
+    plan, told = changed(plan=('"decoder.heads" = 1', '"decoder.heads" = 2')), list[str]()
+    shutil.rmtree(plan.folder / "DACS")
+    with pytest.raises(TrainingError, match=r"one head/seed-1: .*decoder.heads was 1 and is now 2"):
+        report(plan, Runs(plan, told.append))
+    assert told == []
+
+
+def test_another_search_is_measured_without_training(changed: Changed) -> None:
+    plan = changed(("ctc_weight = 0.5", "ctc_weight = 0.4"))
+    model = plan.folder / "HS-DACS" / "seed-1" / "model"
+    weights = (model / WEIGHTS).read_bytes()
+    assert done(plan, "HS-DACS") == [
+        f"{model}: from now on searched as the recipe says now",
+        "measuring HS-DACS on test",
+    ]
+    assert json.loads((model.parent / "test.json").read_text())["of"]["decoding"] == {"ctc_weight": 0.4}
+    assert load_config(model / CONFIG).decoding.ctc_weight == 0.4
+    assert (model / WEIGHTS).read_bytes() == weights
+    assert done(plan, "HS-DACS") == []
+
+
+def test_results_that_do_not_tell_of_the_search_are_taken_until_it_changes(changed: Changed) -> None:
+    """As they were written at first."""
+    plan = changed()
+    path = plan.folder / "HS-DACS" / "seed-1" / "test.json"
+    result = json.loads(path.read_text())
+    del result["of"]["decoding"]
+    path.write_text(json.dumps(result))
+    assert done(plan, "HS-DACS") == []
+    assert done(changed(("ctc_weight = 0.5", "ctc_weight = 0.4")), "HS-DACS")[-1] == "measuring HS-DACS on test"
+
+
+def test_calibrated_confidences_are_kept(changed: Changed) -> None:
+    config = changed().folder / "HS-DACS" / "seed-1" / "model" / CONFIG
+    config.write_text(config.read_text().replace("confidence_scale = 1.0", "confidence_scale = 2.0"))
+    assert done(changed(), "HS-DACS") == []
+    done(changed(("ctc_weight = 0.5", "ctc_weight = 0.4")), "HS-DACS")
+    assert load_config(config).decoding.confidence_scale == 2
+
+
+def test_a_run_that_is_to_be_longer_goes_on(changed: Changed, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = changed()
+    shutil.rmtree(plan.folder)
+    done(plan, "HS-DACS")
+    path = plan.folder / "HS-DACS" / "seed-1" / "done.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "length"}))
+    assert done(plan, "HS-DACS") == []  # as it was written at first
+    longer = changed(plan=('"hs-dacs"', '"hs-dacs", "training.epochs" = 3'))
+    with monkeypatch.context() as patch:
+        patch.setattr(course, "finish_epoch", Interrupts(course.finish_epoch, at=1, after=False))
+        with pytest.raises(KeyboardInterrupt):
+            done(longer, "HS-DACS")
+    told = done(longer, "HS-DACS")
+    assert told[0] == "training HS-DACS, seed 1"
+    assert any(line.startswith("going on after update") for line in told)
+    assert told[-1] == "measuring HS-DACS on test"
+    assert done(longer, "HS-DACS") == []
+
+
+def test_an_encoder_that_systems_began_with_is_not_trained_again(changed: Changed) -> None:
+    longer = changed(plan=('"training.ctc_weight" = 1', '"training.ctc_weight" = 1\n"training.epochs" = 3'))
+    with pytest.raises(TrainingError, match="DACS/seed-1: began with an encoder that is gone, or is to be trained"):
+        done(longer, "HS-DACS")
+    shutil.rmtree(longer.folder / "encoder")
+    with pytest.raises(TrainingError, match="DACS/seed-1: began with an encoder that is gone"):
+        done(changed(), "HS-DACS")
+    shutil.rmtree(longer.folder)
+    assert done(changed(), "M = 2")[0] == "training encoder, seed 1"
+    assert not (longer.folder / "M = 2").exists()  # it has the model of HS-DACS
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "complaint"),
+    [
+        (("test.jsonl", "none.jsonl"), DataError, "none.jsonl: there is no such manifest"),
+        (("words.arpa", "none.arpa"), ConfigError, '"with a language model": lm = .*none.arpa.*there is no such'),
+    ],
+)
+def test_what_is_not_there_is_told_before_anything_is_trained(
+    changed: Changed, change: Change, error: type[Exception], complaint: str
+) -> None:
+    plan, told = changed(plan=change), list[str]()
+    shutil.rmtree(plan.folder)
+    with pytest.raises(error, match=complaint):
+        report(plan, Runs(plan, told.append))
+    assert told == []

@@ -29,6 +29,7 @@ from headsync.engine.torch import TorchEngine
 from headsync.folder import GRAPHS, WEIGHTS, ModelFolder, load_folder, load_weights
 from headsync.search.step import join_rows
 from headsync.streaming import take_rows
+from headsync.train.mean import mean_model
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,13 @@ def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
     with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* again"):
         load_engine(copied)
-    (copied.path / GRAPHS).write_text("{")
-    with pytest.raises(ModelError, match=r"graphs\.json: cannot be read"):
+    for damaged, told in (("{", "cannot be read"), ("[]", "does not say"), ('{"int8": false}', "does not say")):
+        (copied.path / GRAPHS).write_text(damaged)
+        for engine in ("onnx", "torch"):
+            with pytest.raises(ModelError, match=rf"graphs\.json: {told}"):
+                load_engine(copied, engine=engine)
+    (copied.path / GRAPHS).write_text(json.dumps({**described, "weights": {}}))
+    with pytest.raises(ModelError, match=r"does not name the weights of embed\.onnx"):
         load_engine(copied)
 
 
@@ -117,6 +123,10 @@ def test_int8_is_smaller_and_close(folder: ModelFolder, tmp_path: Path) -> None:
     small = load_folder(tmp_path)
     with pytest.raises(ModelError, match="PyTorch does not run int8"):
         load_engine(small, engine="torch")
+    with pytest.raises(ModelError, match="PyTorch does not run int8"):
+        export_model(small, tmp_path / "again")
+    with pytest.raises(ModelError, match="PyTorch does not run int8"):
+        mean_model([folder, small], tmp_path / "mean")
     apart = compare(load_engine(folder), load_engine(small), folder.config, VOCABULARY.size).difference
     assert 1e-4 < apart < 0.5  # eight bits, and in float32 it would be 1e-6
     operations = {node.op_type for node in onnx.load(tmp_path / "decode.onnx", load_external_data=False).graph.node}

@@ -117,6 +117,23 @@ def test_a_packed_file_is_the_same(tmp_path: Path) -> None:
     assert words_of(packed) == {"<s>", "</s>", "a", "b"}
 
 
+def test_signs_in_capitals_a_mark_at_the_beginning_and_an_impossible_word(tmp_path: Path) -> None:
+    vocabulary = Vocabulary("characters", ("a", "b"))
+    text = "\n".join(LINES).replace("</s>", "</S>").replace("-0.3 a", "-inf a").replace("ngram 1=3", "ngram 1=4")
+    (tmp_path / "model.arpa").write_text(text.replace("-99 <s>", "-0.4 <UNK>\n-99 <S>"), encoding="utf-8-sig")
+    model = ArpaModel.load(tmp_path / "model.arpa", vocabulary)
+    scores_BV, _ = model.step(np.array([1]), model.start(1))
+    assert np.isfinite(scores_BV[0, 1:]).all()  # a text is always left to the search
+    assert scores_BV[0, 1] < -200
+    assert scores_BV[0, 2] > scores_BV[0, 1]
+
+
+def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.arpa").write_text("\n".join(LINES).replace("</s>", "b"))
+    with pytest.raises(ModelError, match="there is no </s> in it, so that no text could end"):
+        ArpaModel.load(tmp_path / "model.arpa", Vocabulary("characters", ("a", "b")))
+
+
 LINES = """\
 \\data\\
 ngram 1=3

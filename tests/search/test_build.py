@@ -10,7 +10,7 @@ import pytest
 from fakes_engine import TableEngine
 from headsync.attention import MECHANISMS
 from headsync.blocks import Blocks
-from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
+from headsync.config import HOTWORD_BOOST, Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.engine.torch import TorchEngine
 from headsync.errors import ConfigError
 from headsync.events import Event, Final
@@ -121,6 +121,16 @@ def test_a_phrase_that_cannot_be_spelt_is_told(vocabulary: Vocabulary, phrase: s
 def test_an_empty_phrase_is_told(phrase: str) -> None:
     with pytest.raises(ConfigError, match="is empty"):
         build_hotwords([(phrase, 1.0)], CHARACTERS)
+
+
+def test_a_phrase_may_come_without_a_boost() -> None:
+    assert total(build_hotwords(["ab"], CHARACTERS), CHARACTERS.encode("ab")) == HOTWORD_BOOST
+
+
+@pytest.mark.parametrize("wrong", ["ab", [("ab", "much")], [3], [("ab", 1.0, 2.0)]])
+def test_what_is_no_list_of_phrases_is_told(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"hotword.* must be a "):
+        build_hotwords(wrong, CHARACTERS)
 
 
 @pytest.mark.parametrize("boost", [0.0, -1.0, float("nan"), float("inf")])

@@ -29,31 +29,35 @@ CONFIG = DecodingConfig(
 )
 
 
-def literally(level: FloatArray) -> list[float]:
-    """Frame by frame: the loudest of nine frames above the level that a tenth of the 250 frames before do not reach."""
+def literally(level: FloatArray, most: float) -> list[bool]:
+    """Frame by frame: how far the loudest of nine frames is above the level that a tenth of the 250 before stay below,
+    against the least of `most` and six times the way from there to the middle one of those 250."""
     found = []
     for t in range(len(level)):
         before = sorted(level[max(0, t - 8 - 250) : max(0, t - 8)])
-        loudest = max(level[max(0, t - 8) : t + 1])
-        found.append(np.inf if len(before) < 10 else loudest - before[int(0.1 * len(before))])
+        if len(before) < 10:
+            found.append(True)
+            continue
+        quiet, middle = before[int(0.1 * len(before))], before[int(0.5 * len(before))]
+        found.append(max(level[max(0, t - 8) : t + 1]) >= quiet + min(most, 6 * (middle - quiet)))
     return found
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 600), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_any_cutting_is_the_literal_loop(frames: int, size: int, seed: int) -> None:
-    level = np.random.default_rng(seed).normal(40, 15, frames)
+@given(st.integers(0, 600), st.integers(1, 40), st.floats(0.1, 15), st.integers(0, 2**32 - 1))
+def test_any_cutting_is_the_literal_loop(frames: int, size: int, deviation: float, seed: int) -> None:
+    level = np.random.default_rng(seed).normal(40, deviation, frames)
     found, now = [], NOTHING_HEARD
     for begin in range(0, frames, size):
-        new, now = now.hear(level[begin : begin + size])
+        new, now = now.hear(level[begin : begin + size], 16.0)
         found += new.tolist()
         assert now.level_T.shape == NOTHING_HEARD.level_T.shape  # bounded, however long the stream
-    assert found == literally(level)
+    assert found == literally(level, 16.0)
 
 
 def test_no_frames_bring_nothing_new() -> None:
-    decibels_T, now = NOTHING_HEARD.hear(np.zeros(0))
-    assert len(decibels_T) == 0
+    stands_out_T, now = NOTHING_HEARD.hear(np.zeros(0), 16.0)
+    assert len(stands_out_T) == 0
     assert now is NOTHING_HEARD
 
 
@@ -116,8 +120,17 @@ def test_voices_behind_the_speaker_bring_no_word_in(size: int) -> None:
     assert say(room[:20], 15, 0.7, size) == ["two"]  # too soon to know the room
 
 
+@pytest.mark.parametrize("size", [1, 12, 100])
+def test_a_steady_noise_is_no_voice_behind_the_speaker(size: int) -> None:
+    noise = 60 + np.random.default_rng(0).normal(0, 0.3, 160)
+    speaker = noise.copy()
+    speaker[95:101] += 6.0
+    assert say(noise, 100, 0.7, size) == []
+    assert say(speaker, 100, 0.7, size) == ["two"]
+
+
 def test_the_room_is_known_across_utterances() -> None:
-    room = np.full(400, 50.0)
+    room = np.tile([50.0, 54.0], 200)
     room[100] = 80.0
     script = np.zeros(400, np.int64)
     script[[100, 200]] = 1, 2

@@ -109,4 +109,4 @@ def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
     assert_complains(
         ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, start_from, change
     )
-    assert_complains(ConfigError, "do not fit", recipe, tmp_path, "training.start_from=nowhere")
+    assert_complains(ConfigError, "neither a folder nor", recipe, tmp_path, "training.start_from=nowhere")

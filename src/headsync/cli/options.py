@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, DataError
 
 
@@ -50,19 +51,20 @@ EndpointRules: TypeAlias = Annotated[
 ]
 
 RULES = {"pause": "trailing_seconds", "length": "longest_seconds", "silence": "silence_seconds"}
-HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
 
 
 def endpoint_settings(rules: str | None) -> dict[str, Any]:
     """The decoding settings behind `pause=0.8,length=15,silence=5`."""
     settings: dict[str, Any] = {}
     for rule in (rules or "").split(",") if rules else ():
-        name, _, seconds = rule.partition("=")
+        name, _, value = rule.partition("=")
         try:
-            settings[RULES[name.strip()]] = float(seconds)
+            settings[RULES[name.strip()]] = seconds = float(value)
         except (KeyError, ValueError):
             known = ", ".join(f"{rule}=SECONDS" for rule in RULES)
             raise ConfigError(f'--endpoint: "{rule}" is not a rule; write one or more of {known}') from None
+        if not seconds > 0:
+            raise ConfigError(f'--endpoint: "{rule}" must be more than 0 seconds')
     return settings
 
 
@@ -71,10 +73,13 @@ def read_hotwords(path: Path | None) -> list[tuple[str, float]]:
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: the hotwords cannot be read ({error}); name a text file.") from None
-    return [_hotword(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    found = [_hotword(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise DataError(f"{path}: there are no hotwords in it; write one a line.")
+    return found
 
 
 def _hotword(line: str, where: str) -> tuple[str, float]:

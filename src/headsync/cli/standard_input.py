@@ -1,16 +1,19 @@
 """WAV from standard input, while it is still being written.
 
 A pipe cannot be rewound, and a program that writes into one does not know the length yet, so the sizes in the header
-are taken as upper bounds: `arecord -r 16000 -f S16_LE | headsync transcribe -` and ffmpeg's `-f wav -` both work.
+are taken as upper bounds, and a size of nothing, or near the limit of the field, as none at all:
+`arecord -r 16000 -f S16_LE | headsync transcribe -` and ffmpeg's `-f wav -` both work, for as long as they run.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from headsync.audio import UNKNOWN_LENGTH_BYTES
 from headsync.errors import AudioError
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def _read_header(source: BinaryIO) -> tuple[Header, int]:
             raise AudioError("standard input: the WAV ends within its header; check the program that writes it.")
         name, size = chunk[:4], struct.unpack("<I", chunk[4:])[0]
         if name == b"data" and header:
-            return header, size
+            return header, size if 0 < size < UNKNOWN_LENGTH_BYTES else sys.maxsize
         body = source.read(size + size % 2)  # chunks are padded to even sizes
         if name == b"fmt ":
             header = _parse_format(body)

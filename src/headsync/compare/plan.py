@@ -14,23 +14,36 @@
     settings = { "decoder.attention" = "hs-dacs" }
     paper = "6.8"
 
-A `[[choice]]` is a system with other settings, to be trained, or other `decoding`, which needs no training. `[sweep]`
-names the systems whose threshold is lowered, `[figure]` those whose heads are drawn.
+A `[[choice]]` is a system with other settings, to be trained, or other `decoding`, which needs no training: settings of
+that table of a recipe, `threshold`, or `lm`. `[sweep]` names the systems whose threshold is lowered, `[figure]` those
+whose heads are drawn.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
+from headsync.attention import mechanism_of
+from headsync.compare.values import CHOICE, COMPARISON, FIGURE, LOADED, SWEEP, SYSTEM, Kind, check_present, check_values
+from headsync.config import Config, DecodingConfig
 from headsync.errors import ConfigError
 from headsync.measure.errors import Unit
-from headsync.recipe import load_config
+from headsync.recipe import build, load_config
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
+
+NEEDED = {
+    "recipe": "the recipe that all systems share",
+    "folder": "where runs and tables go",
+    "tests": "the manifests to measure with",
+    "system": "what to compare",
+}
 
 Settings = Mapping[str, Any]  # "table.key" -> value
 
@@ -45,6 +58,14 @@ class System:
     paper: str = ""  # the paper's figure for this system
     of: str = ""  # a choice: the system that it is a variant of
     decoding: Settings = field(default_factory=dict)  # a choice: settings of recognition, not of training
+
+
+class Training(NamedTuple):
+    """A model to be trained: its name, the settings in place of the recipe's, and a seed."""
+
+    name: str
+    settings: Settings
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,28 +93,24 @@ class Comparison:
         """What a choice is trained with: the settings of its system, and its own."""
         return {**self.system(choice.of).settings, **choice.settings}
 
+    def trainings(self, system: System, seeds: Sequence[int] | None = None) -> list[Training]:
+        """The models of a system or choice; a choice without settings of its own has the first of its system."""
+        if system.of and not system.settings:
+            return self.trainings(self.system(system.of), seeds)[:1]
+        settings = self.settings_of(system) if system.of else system.settings
+        return [Training(system.name, settings, seed) for seed in seeds or system.seeds]
+
 
 def read_plan(path: Path) -> Comparison:
     """Read a comparison file; every name in it is checked before anything is trained."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; the ones that come along are in recipes/tables/") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file: {error}") from None
-    known = {"recipe", "folder", "tests", "system", "choice", "encoder", "limit", "unit", "sweep", "figure", "title"}
-    if unknown := sorted(set(tree) - known):
-        raise ConfigError(f"{path}: {unknown[0]} is not part of a comparison; known here: {', '.join(sorted(known))}")
-    if missing := sorted({"recipe", "folder", "tests", "system"} - set(tree)):
-        raise ConfigError(f"{path}: {missing[0]} is missing")
-    systems = tuple(_system(entry, path) for entry in tree["system"])
+    tree = _tree(path)
     sweep = tree.get("sweep", {})
     plan = Comparison(
         recipe=path.parent / tree["recipe"],
         folder=Path(tree["folder"]),
         tests={name: Path(manifest) for name, manifest in tree["tests"].items()},
-        systems=systems,
-        choices=tuple(_system(entry, path) for entry in tree.get("choice", ())),
+        systems=tuple(_system(entry, SYSTEM, path) for entry in tree["system"]),
+        choices=tuple(_system(entry, CHOICE, path) for entry in tree.get("choice", ())),
         encoder=tree.get("encoder"),
         limit=tree.get("limit", 0),
         unit=tree.get("unit", "words"),
@@ -102,7 +119,8 @@ def read_plan(path: Path) -> Comparison:
         figure=tuple(tree.get("figure", {}).get("systems", ())),
         title=tree.get("title", path.stem),
     )
-    _check(plan, path)
+    _check_names(plan, path)
+    _check_settings(plan, path)
     return plan
 
 
@@ -111,27 +129,89 @@ def overrides(settings: Settings) -> list[str]:
     return [f"{name}={_toml(value)}" for name, value in settings.items()]
 
 
-def _system(entry: dict[str, Any], path: Path) -> System:
-    known = {f.name for f in fields(System)}
-    if unknown := sorted(set(entry) - known):
-        raise ConfigError(f"{path}: {unknown[0]} is not part of a system; known here: {', '.join(sorted(known))}")
-    if "name" not in entry:
-        raise ConfigError(f"{path}: a system needs a name")
+def _tree(path: Path) -> dict[str, Any]:
+    """What the file says, every value of its kind."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; the ones that come along are in recipes/tables/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    check_values(tree, COMPARISON, str(path), "comparison")
+    check_present(tree, NEEDED, str(path))
+    check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
+    check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
+    return tree
+
+
+def _system(entry: dict[str, Any], kinds: Mapping[str, Kind], path: Path) -> System:
+    whole = "choice" if kinds is CHOICE else "system"
+    if not entry.get("name"):
+        raise ConfigError(f"{path}: a {whole} needs a name")
+    where = f'{path}: {whole} "{entry["name"]}"'
+    check_values(entry, kinds, where, whole)
+    if kinds is CHOICE:
+        check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
     return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
 
 
-def _check(plan: Comparison, path: Path) -> None:
+def _check_names(plan: Comparison, path: Path) -> None:
     if plan.unit not in get_args(Unit):
         raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
     names = [system.name for system in (*plan.systems, *plan.choices)]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
+    if plan.encoder is not None and ENCODER in names:
+        raise ConfigError(f'{path}: "{ENCODER}" is the name of the shared encoder; give that system another one')
+    known = [system.name for system in plan.systems]
     wanted = [*plan.sweep, *plan.figure, *(choice.of for choice in plan.choices)]
-    if lost := [name for name in wanted if name not in [system.name for system in plan.systems]]:
-        raise ConfigError(f'{path}: "{lost[0]}" is not the name of a system; there are {", ".join(names)}')
-    for settings in [plan.encoder or {}, *(s.settings for s in plan.systems), *map(plan.settings_of, plan.choices)]:
-        load_config(plan.recipe, overrides(settings))
+    if lost := [name for name in wanted if name not in known]:
+        raise ConfigError(f'{path}: "{lost[0]}" is not the name of a system; there are {", ".join(known)}')
+
+
+def _check_settings(plan: Comparison, path: Path) -> None:
+    if not plan.recipe.exists():
+        raise ConfigError(f"{path}: recipe: there is no {plan.recipe}; its path begins where the comparison is")
+    if plan.encoder is not None:
+        with _telling(f"{path}: [encoder]"):
+            _config(plan, plan.encoder)
+    for system in (*plan.systems, *plan.choices):
+        where = f'{path}: "{system.name}"'
+        with _telling(where):
+            config = _config(plan, plan.trainings(system)[0].settings)
+        _check_decoding(system.decoding, config.decoding, where)
+
+
+def _config(plan: Comparison, settings: Settings) -> Config:
+    """The recipe with these settings, if it can be trained."""
+    config = load_config(plan.recipe, overrides(settings))
+    if config.kind != "recogniser":
+        raise ConfigError(f"{plan.recipe}: makes a language model; a comparison needs the recipe of a recogniser")
+    mechanism_of(config.decoder)
+    return config
+
+
+def _check_decoding(settings: Settings, stored: DecodingConfig, where: str) -> None:
+    """What `Recognizer.load` will be asked for; whether a language model is there is seen when runs begin."""
+    check_values({key: settings[key] for key in LOADED if key in settings}, LOADED, f"{where}: decoding", "choice")
+    given = {key: value for key, value in settings.items() if key not in LOADED}
+    decoding = build(DecodingConfig, {**asdict(stored), **given}, where, "decoding.")
+    if "lm" in settings and not decoding.lm_weight:
+        raise ConfigError(f"{where}: decoding.lm has no weight; give decoding.lm_weight, for example 0.5")
+
+
+@contextmanager
+def _telling(where: str) -> Iterator[None]:
+    """Mistakes in a recipe's settings, told with where in the comparison they stand."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)  # in quotes, or a text such as "0.9" would become a number
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -50,7 +50,7 @@ def systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     notes += ["Errors are those of characters, spaces not counted."] if plan.unit == "characters" else []
     return Table(
         f"systems-{test}", f"{plan.title}: systems on {test}", columns, tuple(_row(row) for row in rows),
-        (*notes, *_differences(rows)),
+        (*notes, *differences(rows)),
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def choices_table(plan: Comparison, runs: Runs, test: str) -> Table:
         own = runs.measured(base, plain, test, {}, alone=True)
         cells.append(_choice(System(f"{base} as above"), own, own))
         for choice in (choice for choice in plan.choices if choice.of == base):
-            model = runs.trained(choice.name, plan.settings_of(choice)) if choice.settings else plain
+            model = next(seeds_of(runs, choice))
             cells.append(_choice(choice, runs.measured(choice.name, model, test, choice.decoding), own))
     columns = ("choice", "errors", "fewer than the first row (95 %)", "r", "delay, median / 95 %")
     note = "One seed each. A difference whose interval holds 0 may be chance."
@@ -136,12 +136,12 @@ def _row(row: Row) -> tuple[str, ...]:
 
 def _choice(choice: System, measured: Measured, base: Measured) -> tuple[str, ...]:
     gap = paired_difference(measured.error_counts, base.error_counts)
-    told = "-" if measured is base else f"{gap.points:+.2%} ({gap.low:+.2%} to {gap.high:+.2%})"
+    told = "-" if measured is base else f"{_change(gap.points)} ({_change(gap.low)} to {_change(gap.high)})"
     ratio = "-" if measured.cost_ratio is None else f"{measured.cost_ratio:.2f}"
     return choice.name, _percent(measured.error_rate), told, ratio, _delays(measured.delays_seconds)
 
 
-def _differences(rows: Sequence[Row]) -> list[str]:
+def differences(rows: Sequence[Row]) -> list[str]:
     """The last system, which is the one that the comparison is about, against each of the others."""
     *others, subject = rows
     told = []
@@ -152,8 +152,8 @@ def _differences(rows: Sequence[Row]) -> list[str]:
         verdict = "more than chance" if gap.is_more_than_chance else "may be chance"
         points, low, high = (-gap.points, -gap.high, -gap.low)  # as error rates go: below zero is better
         told.append(
-            f"{subject.system.name} against {other.system.name}: {points:+.2%} errors "
-            f"({low:+.2%} to {high:+.2%}; {verdict})"
+            f"{subject.system.name} against {other.system.name}: {_change(points)} errors "
+            f"({_change(low)} to {_change(high)}; {verdict})"
         )
     return told
 
@@ -186,8 +186,13 @@ def _percent(rate: float) -> str:
     return f"{rate:.2%}"
 
 
+def _change(points: float) -> str:
+    return f"{points:+z.2%}"  # z: what is rounded to nothing has no minus
+
+
 def report(plan: Comparison, runs: Runs) -> tuple[list[Table], list[Attention]]:
     """All tables, in the order in which people read them, and the heads to draw."""
+    runs.check((*plan.systems, *plan.choices))
     first = next(iter(plan.tests))
     tables = [systems_table(plan, runs, test) for test in plan.tests]
     if plan.sweep:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headsync.folder import write_atomically
+from headsync.writing import write_atomically
 
 
 @dataclass(frozen=True)

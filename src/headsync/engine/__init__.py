@@ -81,6 +81,27 @@ class Engine(Protocol):
 ENGINES = ("auto", "onnx", "torch")
 
 
+def graphs_of(folder: ModelFolder) -> dict[str, Any]:
+    """What a folder says of its graphs; nothing where there are none."""
+    path = folder.path / GRAPHS
+    if not path.is_file():
+        return {}
+    again = f"export the model again: headsync export {folder.path} {folder.path}"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read ({error}); {again}") from None
+    if not isinstance(described, dict) or not isinstance(described.get("weights"), dict):
+        raise ModelError(f"{path}: does not say what the graphs are of; {again}")
+    return described
+
+
+def refuse_int8(folder: ModelFolder) -> None:
+    """Weights of 8 bits are for the graphs that were written with them."""
+    if graphs_of(folder).get("int8"):
+        raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
+
+
 def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1, engine: str = "auto") -> Engine:
     """The engine for a model folder: ONNX Runtime if it has graphs, else PyTorch, unless one is asked for.
 
@@ -90,8 +111,6 @@ def load_engine(folder: ModelFolder, threshold: float | None = None, threads: in
         raise nearest_name("engine", engine, ENGINES)
     exported = (folder.path / GRAPHS).is_file()
     if engine == "torch" or (engine == "auto" and not exported):
-        if exported and json.loads((folder.path / GRAPHS).read_text(encoding="utf-8")).get("int8"):
-            raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
         from headsync.engine.torch import TorchEngine
 
         return TorchEngine.load(folder, threshold, threads)

@@ -9,7 +9,6 @@ Shapes as in `headsync.engine`, and P tokens in the pool of what hypotheses have
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 
 from headsync.audio import FloatArray
-from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
+from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, graphs_of
 from headsync.engine.past import Past
 from headsync.errors import ModelError
 from headsync.folder import GRAPHS, ModelFolder, load_weights
@@ -165,10 +164,7 @@ def _zeros(leaves: Any, batch: int) -> State:
 def _checked(folder: ModelFolder) -> dict[str, Any]:
     """The description of the graphs in a folder, if they fit to the rest of it."""
     again = f"export the model again: headsync export {folder.path} {folder.path}"
-    try:
-        described: dict[str, Any] = json.loads((folder.path / GRAPHS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder.path / GRAPHS}: cannot be read ({error}); {again}") from None
+    described = graphs_of(folder)
     for name, value in describe(folder, bool(described.get("int8"))).items():
         if described.get(name) != value:
             raise ModelError(
@@ -178,6 +174,8 @@ def _checked(folder: ModelFolder) -> dict[str, Any]:
     for name in NAMES:
         if not graph_file(folder.path, name).is_file():
             raise ModelError(f"{folder.path}: {name}.onnx is missing; {again}")
+        if name not in described["weights"]:
+            raise ModelError(f"{folder.path / GRAPHS}: does not name the weights of {name}.onnx; {again}")
     return described
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from headsync.audio import FloatArray
-from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window
+from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, refuse_int8
 from headsync.errors import ConfigError, ModelError
 from headsync.folder import ModelFolder
 
@@ -32,6 +32,7 @@ class TorchEngine:
     @classmethod
     def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
+        refuse_int8(folder)
         try:
             model = Model(folder.config, folder.config.features.columns, folder.vocabulary.size)
             model.load_state_dict(load_file(folder.weights))

@@ -33,6 +33,7 @@ START, END = "<s>", "</s>"
 NOTHING = -1  # in the state: no token here
 KEPT_NUMBERS = 1 << 24  # in all vectors that are kept together, 128 MB
 LN10 = math.log(10)
+LEAST = -99.0  # how these files write log 0; less than that would leave a search without any text
 Lines = Iterator[tuple[int, str]]
 
 
@@ -158,12 +159,18 @@ def _gram(path: Path, number: int, line: str, order: int) -> Gram:
         raise _wrong(path, number, f'the logarithms of "{line}" are not numbers') from None
     if not log_p <= 0 or not math.isfinite(back_off):
         raise _wrong(path, number, f'"{line}" is no logarithm of a probability with its back-off')
-    return Gram(tuple(fields[1 : order + 1]), log_p * LN10, back_off * LN10)
+    return Gram(tuple(map(_sign, fields[1 : order + 1])), max(log_p, LEAST) * LN10, back_off * LN10)
+
+
+def _sign(word: str) -> str:
+    return word.lower() if word in ("<UNK>", "<S>", "</S>") else word
 
 
 def _places(path: Path, vocabulary: Vocabulary) -> IntArray:
     """For each id of the vocabulary the one that stands for it in contexts: `vocabulary.size` for unknown tokens."""
     words = words_of(path)
+    if END not in words:
+        raise _wrong(path, None, f"there is no {END} in it, so that no text could end")
     unknown = [token for token in vocabulary.tokens if token not in words and token != UNKNOWN]
     if len(unknown) > (len(vocabulary.tokens) // 2 if UNKNOWN in words else 0):
         shown = ", ".join(repr(token) for token in unknown[:5])
@@ -178,7 +185,7 @@ def _lines(path: Path) -> Lines:
     """The lines of a file that are not empty, with their numbers."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with opened(path, "rt", encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 if line := line.strip():
                     yield number, line

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from headsync.config import Config, DecodingConfig
+from headsync.config import HOTWORD_BOOST, Config, DecodingConfig
 from headsync.engine import Engine
 from headsync.errors import ConfigError, DataError, nearest_name
 from headsync.pieces import MARK
@@ -66,7 +66,7 @@ def build_search(
     decoding: DecodingConfig,
     vocabulary: Vocabulary,
     lm: LanguageModel | None = None,
-    hotwords: Sequence[tuple[str, float]] | None = None,
+    hotwords: Sequence[str | tuple[str, float]] | None = None,
 ) -> Searcher[Any]:
     """The search that fits the attention of a model; hotwords are phrases, each with its boost."""
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
@@ -81,16 +81,29 @@ def build_search(
     return kind(engine, POLICIES[name], decoding, end, lm, tree, ahead)
 
 
-def build_hotwords(hotwords: Sequence[tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:
+def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:
     """The tree of the phrases, spelt with the tokens of a model; None where there are none."""
     if not hotwords:
         return None
-    phrases = [(_spelt(phrase, vocabulary), _boost(phrase, boost)) for phrase, boost in hotwords]
+    if isinstance(hotwords, str):
+        raise ConfigError(f'hotwords = "{hotwords}" must be a list of phrases')
+    given = [_with_boost(one) for one in hotwords]
+    phrases = [(_spelt(phrase, vocabulary), _boost(phrase, boost)) for phrase, boost in given]
     places = {token: number for number, token in enumerate(vocabulary.tokens, 1)}  # words have no space among them
     if vocabulary.kind == "bpe":
         first = [number for token, number in places.items() if token.startswith(MARK)]
         return Hotwords.build(phrases, vocabulary.size, first=first)
     return Hotwords.build(phrases, vocabulary.size, space=places.get(SPACE))
+
+
+def _with_boost(hotword: str | tuple[str, float]) -> tuple[str, float]:
+    if isinstance(hotword, str):
+        return hotword, HOTWORD_BOOST
+    try:
+        phrase, boost = hotword
+        return str(phrase), float(boost)
+    except (TypeError, ValueError):
+        raise ConfigError(f"the hotword {hotword!r} must be a phrase, or a phrase and its boost") from None
 
 
 def _spelt(phrase: str, vocabulary: Vocabulary) -> tuple[int, ...]:

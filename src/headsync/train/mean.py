@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
+from headsync.engine import refuse_int8
 from headsync.errors import ModelError
 from headsync.folder import CARD, WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.train.checkpoint import average, save_weights
@@ -19,7 +20,8 @@ def mean_model(models: Sequence[ModelFolder], out: Path) -> ModelFolder:
     last = models[-1]
     if out.resolve() in {one.path.resolve() for one in models}:
         raise ModelError(f"{out}: this is one of the models to average; name another folder")
-    for one in models[:-1]:
+    for one in models:
+        refuse_int8(one)
         if not _alike(one, last):
             raise ModelError(
                 f"{one.path}: not the network of {last.path}, so that a mean of the two means nothing; "

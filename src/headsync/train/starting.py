@@ -12,9 +12,9 @@ from torch import Tensor
 
 from headsync.config import Config, TrainingConfig
 from headsync.data.manifest import Utterance
-from headsync.errors import ConfigError
+from headsync.errors import ConfigError, ModelError
 from headsync.features import Features, Statistics
-from headsync.folder import STATISTICS, VOCABULARY, WEIGHTS
+from headsync.folder import STATISTICS, VOCABULARY, WEIGHTS, find
 from headsync.nn.model import Model
 from headsync.tokens import Vocabulary
 from headsync.train.data import statistics_of
@@ -35,13 +35,14 @@ def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, s
     for setting, source in (("start_from", config.start_from), ("encoder_from", config.encoder_from)):
         if not source:
             continue
+        folder = _found(setting, source)
         try:
-            found = load_file(Path(source) / WEIGHTS)
+            found = load_file(folder / WEIGHTS)
             if setting == "encoder_from":  # decoders differ from one mechanism to another
                 found = weights | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
                 found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
             found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
-            if Vocabulary.load(Path(source) / VOCABULARY).tokens != vocabulary.tokens:
+            if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
                 say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
                 found |= {name: weights[name] for name in own if name.startswith(OF_TOKENS)}
             model.load_state_dict(found)
@@ -51,6 +52,13 @@ def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, s
             raise ConfigError(
                 f"training.{setting} = {source!r}: its weights do not fit this recipe ({reason})"
             ) from None
+
+
+def _found(setting: str, source: str) -> Path:
+    try:
+        return find(source)
+    except ModelError as error:
+        raise ConfigError(f"training.{setting} = {error}") from None
 
 
 def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
@@ -67,7 +75,7 @@ def take_statistics(
     """Measured once; or those that the weights to start from are used to."""
     source, columns = config.training.encoder_from or config.training.start_from, config.features.columns
     if not path.exists() and source:
-        Statistics.load(Path(source) / STATISTICS, columns).save(path)
+        Statistics.load(find(source) / STATISTICS, columns).save(path)
     elif not path.exists():
         say("measuring mean and variance of the features")
         statistics_of(utterances, Features.of(config.features)).save(path)
