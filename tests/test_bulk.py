@@ -121,7 +121,7 @@ def test_a_manifest_takes_the_place_of_files(arguments: list[str]) -> None:
 
 def test_a_cluster_without_ray_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"pip install 'headsync\[cluster\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[cluster\]'"):
         on_ray()
 
 
@@ -155,7 +155,7 @@ assert (done.recognised, done.failed) == (14, 0), done
 """
 
 
-@pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'headsync[cluster]'")
+@pytest.mark.skipif(not RAY, reason="needs Ray: pip install '.[cluster]'")
 def test_a_worker_that_is_killed_in_the_middle_costs_no_utterance_and_doubles_none(
     archive: Path, tmp_path: Path
 ) -> None:

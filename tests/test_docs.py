@@ -227,7 +227,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 def test_the_reference_has_every_file_of_a_model() -> None:
     files = {folder.WEIGHTS, folder.CONFIG, folder.VOCABULARY, folder.STATISTICS, folder.CARD}
-    files |= {folder.GRAPHS, *(f"{name}.onnx" for name in NAMES)}
+    files |= {folder.GRAPHS, f"{folder.LANGUAGE_MODEL}/", *(f"{name}.onnx" for name in NAMES)}
     assert rows((REFERENCE / "model-folder.md").read_text(encoding="utf-8")).keys() == files
 
 

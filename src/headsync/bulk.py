@@ -126,7 +126,7 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError:
-        raise ConfigError("--cluster ray needs Ray, which is not installed; pip install 'headsync[cluster]'") from None
+        raise ConfigError("--cluster ray needs Ray, which is not installed; pip install '.[cluster]'") from None
 
     def run(job: Job, utterances: Sequence[Utterance]) -> Iterator[Line]:
         started = not ray.is_initialized()

@@ -73,7 +73,7 @@ class Recognizer:
         config = build(DecodingConfig, {**asdict(folder.config.decoding), **given}, "decoding")
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
             raise ConfigError(
-                f"lm_weight = {given['lm_weight']} is of a language model, and there is none; name one: lm"
+                f"lm_weight = {given['lm_weight']}: there is no language model to weigh; name one with --lm"
             )
         network = load_engine(folder, threshold, threads, engine)
         return cls(folder, network, config, _language_model(folder, config, lm), hotwords)
@@ -166,5 +166,7 @@ def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Pat
     if config.lm_weight == 0:
         if path is None:
             return None
-        raise ConfigError(f"{path}: the language model has no weight; give lm_weight, for example 0.5")
+        if not Path(path).exists():
+            raise ConfigError(f"{path}: there is no such language model")
+        raise ConfigError(f"{path}: the language model has no weight; give it one, for example --lm-weight 0.5")
     return load_language_model(Path(path or folder.path / LANGUAGE_MODEL), folder.vocabulary)

@@ -15,6 +15,7 @@ import pytest
 import soundfile
 from safetensors.numpy import save_file
 
+import headsync
 from commands import environment, one_line, run
 from headsync.cli import loading
 from headsync.errors import ModelError
@@ -43,6 +44,11 @@ def test_python_m_headsync_is_the_command() -> None:
     assert "headsync [OPTIONS] COMMAND" in done.stdout
 
 
+def test_the_version_is_told() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"headsync {headsync.__version__}\n")
+
+
 # trouble
 
 
@@ -50,10 +56,14 @@ def test_python_m_headsync_is_the_command() -> None:
     ("trouble", "exit_code", "told"),
     [
         (ModelError("m: weights.safetensors is missing;\ncopy the folder again."), 1, "missing; copy the folder"),
-        (FileNotFoundError(2, "No such file or directory", "recipe.toml"), 1, "recipe.toml: No such file"),
-        (PermissionError(13, "Permission denied", "secret"), 1, "secret: Permission denied"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
-        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install 'headsync[train]'"),
+        (
+            FileNotFoundError(2, "No such file or directory", "recipe.toml"),
+            1,
+            "directory; check the name.",
+        ),
+        (PermissionError(13, "Permission denied", "secret"), 1, "secret: Permission denied; check its permissions."),
+        (OSError(28, "No space left on device"), 1, "No space left on device; make room"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install '.[train]'"),
     ],
 )
 def test_trouble_is_one_sentence(

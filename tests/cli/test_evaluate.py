@@ -55,6 +55,8 @@ def test_evaluate_refuses_at_once_what_cannot_be_written_or_read(manifest: Path,
     assert result.exit_code == 1
     assert one_line(result.stderr)
     assert "out.json" in result.stderr
+    result = run("evaluate", "some-model", manifest, "--json", tmp_path)
+    assert (result.exit_code, result.stderr) == (1, f"{tmp_path}: this is a folder; name a file.\n")
     result = run("evaluate", "some-model", tmp_path / "missing.jsonl")
     assert result.exit_code == 1
     assert one_line(result.stderr)

@@ -81,6 +81,19 @@ def test_transcribe_srt_and_vtt(wav: Path, says: Say) -> None:
     assert run("transcribe", wav, "--format", "xml").exit_code == 2
 
 
+@pytest.mark.parametrize("options", [["--workers", 2], ["--address", "auto"], ["--cluster", "ray"]])
+def test_what_is_of_manifests_is_refused_for_files(wav: Path, says: Say, options: list[object]) -> None:
+    says("one")
+    result = run("transcribe", wav, *options)
+    assert result.exit_code == 2
+    assert "manifest" in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--realtime"], ["--format", "srt"], ["--workers", 2]])
+def test_what_is_of_files_or_of_a_cluster_is_refused_for_a_manifest(tmp_path: Path, options: list[object]) -> None:
+    assert run("transcribe", "--manifest", tmp_path / "m.jsonl", *options).exit_code == 2
+
+
 def test_transcribe_reads_a_wav_from_standard_input(wav: Path, says: Say) -> None:
     says("one two")
     assert run("transcribe", "-", input=wav.read_bytes()).stdout == "one two\n"

@@ -87,8 +87,8 @@ def test_the_command_prints_the_figures(tmp_path: Path) -> None:
     text.write_text("AB A\nA X\n")
     figures = run(model, text, "--case", "lower")
     assert figures["sentences"] == "2"
-    assert figures["words"] == "4"
-    assert figures["tokens"] == "4, 25.00% of them unknown"
+    assert figures["words"] == "4, and 2 ends of sentences"
+    assert figures["tokens"] == "4, 25.00% of them unknown, and 2 ends"
     assert figures["perplexity per token"] == "4.000"
     assert figures["perplexity per word"] == "4.00"
 
@@ -104,5 +104,5 @@ def test_the_command_measures_as_a_recogniser_would_use_the_model(tmp_path: Path
     table = {("<s>",): (-99.0, 0.0), **{(word,): (-math.log10(4), 0.0) for word in ("a", "ab", "</s>", "<unk>")}}
     text.write_text("ab a\na\n")
     figures = run(write_arpa(tmp_path / "words.arpa", table), text, "--recogniser", recogniser)
-    assert figures["tokens"] == "5"
+    assert figures["tokens"] == "5, and 2 ends"
     assert figures["perplexity per word"] == "4.00"

@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_told(invented: Attention, tmp_path: Path, monke
     with pytest.raises(ConfigError, match=r"a\.jpg: pictures are PNG or SVG"):
         draw(invented, tmp_path / "a.jpg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(HeadsyncError, match=r"pip install 'headsync\[plot\]'"):
+    with pytest.raises(HeadsyncError, match=r"pip install '\.\[plot\]'"):
         draw(invented, tmp_path / "a.png")
 
 

@@ -95,6 +95,7 @@ def test_one_stream_too_many(start: Start) -> None:
                 form = {"data": {"model": "digits-en"}, "files": {"file": b"RIFF"}}
                 answer = await client.post("/v1/audio/transcriptions", **form)
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+                assert server.house.metrics.refused.labels("busy")._value.get() == 3
             await first.send('{"type": "finish"}')
             assert json.loads(await first.recv())["type"] == "done"
         await eventually(lambda: server.house.admission.open == 0)
@@ -269,7 +270,9 @@ def test_a_body_that_comes_drop_by_drop(start: Start) -> None:
         connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut\r\n")
         while connection not in select.select([connection], [], [], 0.1)[0]:
             connection.sendall(b"x")
-        assert b" 408 " in connection.recv(1000)
+        answer = connection.recv(1000)
+    assert b" 408 " in answer
+    assert b"came too slowly; send it again, without a pause of 1 s and at 1000 bytes a second or more" in answer
 
 
 def test_half_a_connection(start: Start) -> None:
@@ -462,6 +465,36 @@ def test_a_client_that_leaves_while_text_is_sent(may: threading.Event, recording
         assert not may.is_set()
         assert ended(server, "gone", "recording") == 1
         may.set()
+
+
+class Broken:
+    """Stands for a model that is at fault itself."""
+
+    name, created, batching = "broken", 0, None
+
+    def session(self, *_: Any) -> FakeSession:
+        raise RuntimeError("a fault of ours")
+
+
+def test_every_recording_is_counted_once_as_what_it_was(start: Start, recordings: Recordings) -> None:
+    def counted(server: Running) -> dict[str, float]:
+        hows = ("done", "error", "gone")
+        return {how: count for how in hows if (count := ended(server, how, "recording"))}
+
+    def send(server: Running, model: str, sound: bytes, **fields: str) -> int:
+        form = {"data": {"model": model, **fields}, "files": {"file": sound}}
+        return httpx.post(f"{server.http}/v1/audio/transcriptions", **form).status_code
+
+    server, sound = start(), recordings[0][0].read_bytes()
+    assert send(server, "digits-en", b"not sound at all") == 400
+    assert send(server, "digits-en", b"not sound at all", stream="true") == 400
+    assert send(server, "whisper-1", sound) == 404
+    assert counted(server) == {"error": 3}
+    assert send(server, "digits-en", sound) == 200
+    assert counted(server) == {"error": 3, "done": 1}
+    with run(Broken(), Limits()) as server:  # type: ignore[arg-type]
+        assert send(server, "broken", sound) == 500
+        assert counted(server) == {"error": 1}
 
 
 def test_a_fault_of_ours_is_told_as_such(may: threading.Event, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,19 @@ def test_streams_side_by_side_are_what_transcribing_gives(running: Running, reco
         assert finals(messages)
 
 
+def test_the_client_of_the_guide(running: Running, recordings: Recordings) -> None:
+    """As it stands there, and without a warning."""
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    _, samples, rate = recordings[0]
+    assert rate == 16_000
+    pieces = [piece.tobytes() for piece in np.array_split(samples, 20)]
+    text = " ".join(expected(running.house.service(), samples, rate))
+    assert names["talk"](pieces, running.ws("/v1/stream")) == text
+
+
 def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
     floats = (samples / 32768).astype("<f4")
@@ -223,6 +236,15 @@ def test_health_and_figures(running: Running, recordings: Recordings) -> None:
 def _figure(running: Running, name: str) -> float:
     found = re.search(rf"^{re.escape(name)} (\S+)$", get(f"{running.http}/metrics")[1], re.MULTILINE)
     return float(found[1]) if found else 0.0
+
+
+@pytest.mark.parametrize(("method", "path", "allowed"), [
+    ("GET", "/v1/audio/transcriptions", "POST"), ("POST", "/v1/models", "GET"), ("PUT", "/healthz", "GET"),
+])  # fmt: skip
+def test_a_path_that_is_there_but_not_for_this_method(running: Running, method: str, path: str, allowed: str) -> None:
+    answer = httpx.request(method, running.http + path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_the_page_is_at_the_root_if_there_is_one(service: Service, tmp_path: Path) -> None:

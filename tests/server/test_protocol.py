@@ -137,6 +137,17 @@ def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None
     assert only_error(Stream(["fake"], picky, LIMITS).receive(message)) == code
 
 
+@pytest.mark.parametrize(("typo", "said"), [
+    ("zzz", "known here: attention, format, hotwords, model, progress, sample_rate, settings, version"),
+    ("hotword", 'did you mean "hotwords"?'),
+    ("seting", 'did you mean "settings"?'),
+    ("sample_rat", 'did you mean "sample_rate"?'),
+])  # fmt: skip
+def test_a_field_of_start_that_is_not_known_brings_those_that_are(typo: str, said: str) -> None:
+    (error,) = Stream(["fake"], open_fake, LIMITS).receive(json.dumps({"type": "start", typo: 1})).messages
+    assert error["message"] == f"start: {typo} is not a setting; {said}"
+
+
 class Choosy(FakeSession):
     """As a real session, refuses rates that cannot be."""
 

@@ -20,6 +20,7 @@ from headsync.folder import CARD, WEIGHTS, load_folder, load_language_folder
 from headsync.nn.lm import LanguageNetwork
 from headsync.recipe import load_config
 from headsync.tokens import UNKNOWN, Vocabulary
+from headsync.train.course import part_of_pass
 from headsync.train.data import PADDING
 from headsync.train.lm import collate, loss_of, plan, start, train
 from headsync.train.schedule import decayed
@@ -47,6 +48,12 @@ def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # batches
+
+
+def test_a_text_of_fewer_batches_than_parts_of_a_pass_is_learned_all_the_same() -> None:
+    rows = [[0, 1], [2]]
+    assert [part_of_pass(rows, part, 5) for part in range(5)] == [[[0, 1]], [[2]], [[0, 1]], [[2]], [[0, 1]]]
+    assert [part_of_pass([[n] for n in range(5)], part, 2) for part in range(2)] == [[[0], [1]], [[2], [3], [4]]]
 
 
 def test_every_sentence_is_in_one_batch_of_an_epoch_and_none_is_too_large() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from headsync import __version__
 from headsync.cli.average import average
 from headsync.cli.bench import bench
 from headsync.cli.calibrate import calibrate
@@ -42,10 +43,16 @@ class Shell(TyperGroup):
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            complain("This needs PyTorch, which is not installed: pip install 'headsync[train]'.")
+            complain("This needs PyTorch, which is not installed: pip install '.[train]'.")
         except (HeadsyncError, OSError) as error:
             complain(error)
         raise typer.Exit(FAILED)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headsync {__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -55,6 +62,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Tell the version and leave.")
+    ] = False,
+) -> None:
+    """Streaming speech recognition: text while it is spoken."""
+
+
 app.command()(transcribe)
 app.command()(listen)
 app.command()(demo)

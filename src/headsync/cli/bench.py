@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headsync.cli.printing import refuse_unwritable
+
 if TYPE_CHECKING:
     from headsync.folder import ModelFolder
 
@@ -32,6 +34,9 @@ def bench(
     json_out: Annotated[Path | None, typer.Option("--json", help="Also write the figures here.")] = None,
 ) -> None:
     """Measure recognition at the paper's size with random weights, on one thread."""
+    from headsync.engine import untrained as _  # noqa: F401  # what is missing is told before anything is printed
+
+    refuse_unwritable(json_out)
     figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         typer.echo("\n".join(HEADER))

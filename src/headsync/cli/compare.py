@@ -24,6 +24,8 @@ def compare(
     from headsync.compare.runs import Runs, run_only
     from headsync.compare.tables import write_tables
 
+    if seed and not only:
+        raise typer.BadParameter("--seed is of systems that are named with --only.")
     comparison = read_plan(plan)
     runs = Runs(comparison, typer.echo)
     if only:

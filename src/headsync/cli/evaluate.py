@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headsync.cli import loading, options
+from headsync.cli.printing import print_rows, refuse_unwritable
 from headsync.cli.progress import progress_bar
 from headsync.errors import DataError
 
@@ -27,7 +28,7 @@ def evaluate(
     beam: options.Beam = None,
     lookahead: Annotated[int | None, typer.Option(min=1, help="Encoder frames M a step may look ahead.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0.0, help="Halting threshold of each head, 1 in the paper.")
+        float | None, typer.Option(help="Halting threshold of each head, above 0; 1 in the paper.")
     ] = None,
     ctc_weight: options.CtcWeight = None,
     lm: options.Lm = None,
@@ -47,8 +48,7 @@ def evaluate(
     from headsync.measure.evaluate import evaluate as measure
     from headsync.measure.evaluate import readable
 
-    if json_out and not json_out.parent.is_dir():  # said now, not after an hour of work
-        raise DataError(f"{json_out}: there is no folder {json_out.parent}; make it first.")
+    refuse_unwritable(json_out)
     utterances = read_manifest(manifest)[:limit]
     if not utterances:
         raise DataError(f"{manifest}: the manifest is empty, so there is nothing to measure.")
@@ -60,7 +60,7 @@ def evaluate(
     with progress_bar(manifest.name) as progress:
         said = readable(utterances, recognizer.vocabulary)
         report = measure(recognizer, said, unit=unit.value, progress=progress)
-    _print_table(report)
+    print_rows(rows(report))
     if reliability:
         Console().print(reliability_table("words by confidence", report.reliability))
     if json_out:
@@ -103,16 +103,6 @@ def reliability_table(title: str, bins: Sequence[Bin]) -> Table:
 
 def _figure(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def _print_table(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False)
-    for name, value in rows(report):
-        table.add_row(name, value)
-    Console().print(table)
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ import typer
 def export(
     model: Annotated[str, typer.Argument(help="Name of a shipped model, or a model folder.")],
     out: Annotated[Path, typer.Argument(help="The folder to write; the model's own gets graphs alone.")],
-    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: a quarter of the size, and faster.")] = False,
-    half: Annotated[bool, typer.Option("--half", help="Weights of 16 bits: half of the size.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: a quarter of float32, and faster.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Weights of 16 bits: half of float32.")] = False,
 ) -> None:
     """Write a model's graphs for ONNX Runtime, and check them against PyTorch."""
     from headsync.engine.export import export_model

@@ -142,7 +142,7 @@ def _import_sounddevice() -> Any:
     try:
         import sounddevice
     except ModuleNotFoundError as error:
-        raise AudioError("Listening needs the package sounddevice: pip install 'headsync[mic]'.") from error
+        raise AudioError("Listening needs the package sounddevice: pip install '.[mic]'.") from error
     except OSError as error:
         raise AudioError(
             f"Listening needs the library PortAudio ({error}); on Debian and Ubuntu: apt install libportaudio2."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headsync.cli.printing import print_rows
 from headsync.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def perplexity(
         scorer = load_language_model(model, vocabulary)
     with progress_bar(text.name) as progress:
         measured = measure(scorer, vocabulary, sentences, progress)
-    _print_table(measured)
+    print_rows(rows(measured))
 
 
 def rows(measured: Perplexity) -> list[tuple[str, str]]:
@@ -42,18 +44,14 @@ def rows(measured: Perplexity) -> list[tuple[str, str]]:
     unknown = f", {measured.unknown / max(1, measured.tokens):.2%} of them unknown" if measured.unknown else ""
     return [
         ("sentences", f"{measured.sentences}{left_out}"),
-        ("words", str(measured.words)),
-        ("tokens", f"{measured.tokens}{unknown}"),
-        ("perplexity per token", f"{measured.per_token:.3f}"),
-        ("perplexity per word", f"{measured.per_word:.2f}"),
+        ("words", f"{measured.words}, and {measured.sentences} ends of sentences"),
+        ("tokens", f"{measured.tokens}{unknown}, and {measured.sentences} ends"),
+        ("perplexity per token", _told(measured.per_token, 3)),
+        ("perplexity per word", _told(measured.per_word, 2)),
     ]
 
 
-def _print_table(measured: Perplexity) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False)
-    for name, value in rows(measured):
-        table.add_row(name, value)
-    Console().print(table)
+def _told(perplexity: float, digits: int) -> str:
+    if math.isinf(perplexity):
+        return "infinite: the model holds something in the text for impossible"
+    return f"{perplexity:.{digits}f}"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headsync.cli.printing import refuse_unwritable
 from headsync.errors import DataError
 
 plot = typer.Typer(help="Draw what a model does.", no_args_is_help=True)
@@ -28,6 +29,7 @@ def attention(
     from headsync.audio import stream_audio
     from headsync.measure.plot import attention_of, draw
 
+    refuse_unwritable(out)
     found = attention_of(model, stream_audio(audio))
     if not found:
         raise DataError(f"{audio}: the model recognises nothing in it, so there is nothing to draw.")

@@ -79,5 +79,5 @@ def _import_server() -> Any:
     try:
         from headsync.server import run
     except ModuleNotFoundError as error:
-        raise ConfigError(f"Serving needs the package {error.name}: pip install 'headsync[serve]'.") from error
+        raise ConfigError(f"Serving needs the package {error.name}: pip install '.[serve]'.") from error
     return run

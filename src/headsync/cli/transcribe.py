@@ -75,7 +75,11 @@ def transcribe(
     """Stream recordings and print what was said."""
     if engine is Engine.ray:
         engine, cluster = Engine.auto, Cluster.ray
-    _check(files, manifest, out, cluster)
+    _check(files, manifest, bool(out or workers or address or cluster is not Cluster.here))
+    if manifest and (realtime or format is not Format.text):
+        raise typer.BadParameter("--format and --realtime are for recordings; a manifest's transcripts are JSON.")
+    if (workers or address) and cluster is Cluster.here:
+        raise typer.BadParameter("--workers and --address are of a cluster; add --cluster ray.")
     files = files or []
     if len(files) > 1 and format in (Format.srt, Format.vtt):
         raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
@@ -109,10 +113,10 @@ def transcribe(
         raise typer.Exit(1)
 
 
-def _check(files: list[Path] | None, manifest: Path | None, out: Path | None, cluster: Cluster) -> None:
+def _check(files: list[Path] | None, manifest: Path | None, of_manifests: bool) -> None:
     if bool(files) == bool(manifest):
         raise typer.BadParameter("name recordings, or a manifest with --manifest, and not both.")
-    if not manifest and (out or cluster is not Cluster.here):
+    if not manifest and of_manifests:
         raise typer.BadParameter("--out and a cluster are for a manifest; name one with --manifest.")
 
 

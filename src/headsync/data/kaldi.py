@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import soundfile
 
@@ -180,7 +181,7 @@ def _cut(out: Path, entry: Entry, start: float, end: float) -> Heard:
         raise UnusableError(UNREADABLE, f"{entry.audio}: this cannot be read ({error.error_string})") from None
     if len(samples) < last - first:
         raise UnusableError(UNREADABLE, f"{entry.audio}: this file is truncated; fetch it again.")
-    path = out / f"{entry.id.replace('/', '_')}.flac"
+    path = out / f"{quote(entry.id, safe=' ')}.flac"
     path.parent.mkdir(parents=True, exist_ok=True)
     with in_one_move(path) as unfinished:
         soundfile.write(unfinished, samples, rate, format="FLAC", subtype="PCM_16")

@@ -50,7 +50,7 @@ try:
 
     from headsync.engine.quantise import quantised, with_weights
 except ModuleNotFoundError:
-    raise ModelError("onnx is not installed, and models are exported with it; pip install 'headsync[train]'") from None
+    raise ModelError("onnx is not installed, and models are exported with it; pip install '.[train]'") from None
 
 OPSET = 17  # the first with layer norms
 Axes = dict[str, dict[int, str]]

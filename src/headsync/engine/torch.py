@@ -16,7 +16,7 @@ try:
     import torch
     from safetensors.torch import load_file
 except ModuleNotFoundError:
-    raise ModelError("PyTorch is not installed, and this engine runs on it; pip install 'headsync[train]'") from None
+    raise ModelError("PyTorch is not installed, and this engine runs on it; pip install '.[train]'") from None
 
 from headsync.attention import base
 from headsync.nn import decoder, encoder

@@ -81,7 +81,7 @@ def draw(attention: Attention, path: Path, layer: int | None = None) -> None:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install 'headsync[plot]'") from None
+        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install '.[plot]'") from None
     with matplotlib.rc_context(STYLE):
         picture(attention, layer or layers).savefig(path, dpi=140, metadata=FORMATS[path.suffix])
 

@@ -68,6 +68,7 @@ def build_app(house: House, page: Path = PAGE) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # they would load programs from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # "/healthz/" is no path, with the page or without
     )
     app.add_middleware(
         Guard, token=house.token, limits=house.limits, refused=lambda why: house.metrics.refused.labels(why).inc()
@@ -77,7 +78,7 @@ def build_app(house: House, page: Path = PAGE) -> FastAPI:
     _add_streams(app, house)
     app.include_router(recordings.build_routes(house))
     if page.is_dir():
-        app.mount("/", Page(directory=page, html=True))
+        app.router.default = Page(directory=page, html=True)  # not a mount, which would answer for others' methods
     return app
 
 

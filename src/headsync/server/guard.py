@@ -87,7 +87,8 @@ class Guard:
 
     def _too_slow(self) -> HTTPException:
         self.refused("idle")
-        return HTTPException(408, f"Nothing came for {self.limits.idle_seconds:g} s; send the request again.")
+        least = f"without a pause of {self.limits.idle_seconds:g} s and at {SLOWEST_BYTES} bytes a second or more"
+        return HTTPException(408, f"The request came too slowly; send it again, {least}.")
 
 
 def error_body(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:

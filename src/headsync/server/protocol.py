@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from headsync.audio import SAMPLE_RATE
-from headsync.errors import ConfigError
+from headsync.config import HOTWORD_BOOST
+from headsync.errors import ConfigError, nearest
 from headsync.events import Event
 from headsync.recipe import build
 from headsync.server.hearing import Format, Hearing, Session
@@ -25,7 +26,6 @@ from headsync.server.trouble import NORMAL, StreamError, no_model
 from headsync.server.wishes import Hotwords, Wishes
 
 VERSION = 1
-HOTWORD_BOOST = 2.0  # in log probability, where a client names none
 
 PROGRESS_SECONDS = 0.5  # of sound between two messages about progress
 
@@ -50,6 +50,9 @@ class Start:
     model: str = ""  # the first
     attention: bool = False  # whether to tell where the heads looked
     progress: bool = False  # whether to tell how far it has come
+
+
+FIELDS = {*Start.__annotations__, "settings", "hotwords"}  # all that a start may have, beside its type
 
 
 class Stream:
@@ -159,6 +162,9 @@ def _parse(message: str) -> tuple[str, dict[str, Any]]:
 
 def _read_start(fields: dict[str, Any], limits: Limits) -> tuple[Start, dict[str, Any], Hotwords]:
     fields = {name: value for name, value in fields.items() if value is not None}
+    for name in fields:
+        if name not in FIELDS:
+            raise StreamError("setting", f"start: {name} is not a setting{nearest(name, FIELDS)}")
     settings, hotwords = fields.pop("settings", {}), fields.pop("hotwords", [])
     if not isinstance(settings, dict):
         raise StreamError("setting", 'start: settings must be an object, as in {"beam": 4}.')

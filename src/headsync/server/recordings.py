@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, BinaryIO
@@ -82,24 +83,34 @@ class Recording:
 
     async def events(self) -> AsyncGenerator[list[Event]]:
         """What each piece of the recording brought to light; one of the open streams while it lasts."""
-        house, how = self._house, "gone"
-        with house.admission.enter(), house.metrics.streams.labels("recording").track_inprogress():
-            pieces = self._recognised()
+        house, pieces, how = self._house, self._recognised(), "gone"
+        with self._entered():
             try:
                 while (events := await house.aside(next, pieces, None)) is not None:
                     self.finals += [event for event in events if isinstance(event, Final)]
                     yield events
                 how = "done"
-            except StreamError:
+            except Exception:  # a client that leaves is none
                 how = "error"
                 raise
             finally:
-                if self.hearing is not None:
-                    seconds = self.hearing.audio_seconds, self.hearing.computing_seconds
-                    house.metrics.finished("recording", how, *seconds)
+                hearing = self.hearing
+                seconds = (hearing.audio_seconds, hearing.computing_seconds) if hearing else (0.0, 0.0)
+                house.metrics.finished("recording", how, *seconds)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Be one of the streams; a recording that may not is counted among those refused."""
+        house = self._house
+        if refusal := house.admission.refusal:
+            house.metrics.refused.labels(refusal.code).inc()
+            raise refusal
+        with house.admission.enter(), house.metrics.streams.labels("recording").track_inprogress():
+            yield
 
     def _recognised(self) -> Iterator[list[Event]]:
         """The same in plain order, for a thread."""
+        model = _found(self._model, self._house).name
         with NamedTemporaryFile() as copy:  # what a file holds is told by its content
             shutil.copyfileobj(self._file, copy)
             copy.flush()
@@ -107,7 +118,7 @@ class Recording:
                 for samples, rate in stream_audio(Path(copy.name), PIECE_SECONDS):
                     if self.hearing is None:
                         limit = self._house.limits.stream_seconds
-                        session = self._house.session(Wishes(self._model))
+                        session = self._house.session(Wishes(model))
                         self.hearing = Hearing(session, rate, most_seconds=limit)
                     yield self.hearing.listen(samples)
                     if trouble := self.hearing.too_long:
@@ -144,7 +155,7 @@ def build_routes(house: House) -> APIRouter:
         granularities: Annotated[list[Granularity] | None, Form(alias="timestamp_granularities[]")] = None,
     ) -> Response:
         """The text of a recording."""
-        recording = Recording(house, _found(model, house).name, file.file, file.filename or "file")
+        recording = Recording(house, model, file.file, file.filename or "file")
         events = recording.events()
         first = await anext(events)  # what is wrong with a file is mostly known by now
         if stream:

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from types import FrameType
 from typing import Any
 
@@ -34,7 +35,7 @@ from headsync.server.service import ModelChoice, Service
 
 log = logging.getLogger("headsync.server")
 
-CANNOT_START = 3  # exit code of a process that need not be tried again
+READY = "ready"  # what a process says to the watch; anything else is why it cannot start
 FORCED_SECONDS = 5  # for connections to close once waiting is over
 CLOSE_SECONDS = 10.0  # most, for a client to answer a close
 
@@ -52,7 +53,7 @@ class Serving:
 
 
 def serve(serving: Serving, ready: Callable[[str], None]) -> None:
-    """Serve until told to leave; `ready` is told the address once the model is loaded."""
+    """Serve until told to leave; `ready` is told the address once every process has loaded its models."""
     with _bind(serving.host, serving.port) as listener:
         address = _address(serving.host, listener.getsockname()[1])
         if serving.workers == 1:
@@ -161,59 +162,91 @@ class Departing(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+class Worker:
+    """One of several processes, and what it says of itself."""
+
+    def __init__(self, context: SpawnContext, serving: Serving, listener: socket.socket) -> None:
+        self._news, tell = context.Pipe(duplex=False)
+        self._said: str | None = None
+        self.process = context.Process(target=_watched_work, args=(serving, listener, tell))
+        self.process.start()
+        tell.close()  # the process has its own
+
+    @property
+    def said(self) -> str | None:
+        """That it is ready, or a sentence why it cannot start; None until it knows."""
+        if self._said is None and self._news.poll():
+            with suppress(EOFError):  # it died without a word
+                self._said = self._news.recv()
+        return self._said
+
+
 class Watch:
-    """Several processes on one address; those that die are replaced."""
+    """Several processes on one address; those that die are replaced, once all have been ready."""
 
     def __init__(self, serving: Serving, listener: socket.socket) -> None:
         self._serving, self._listener = serving, listener
         self._context = multiprocessing.get_context("spawn")
-        self._started = self._context.Event()
-        self._leaving = False
-        self._processes: list[BaseProcess] = []
+        self._told = self._leaving = False
+        self._trouble: str | None = None
+        self._workers: list[Worker] = []
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Start them all and stay until the last one has left."""
+        """Start them all and stay until the last one has left; what kept one from starting is said once, for all."""
         with tempfile.TemporaryDirectory() as figures:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._pass_on)
-            self._processes = [self._start() for _ in range(self._serving.workers)]
-            told = False
-            while self._processes:
-                wait([process.sentinel for process in self._processes], timeout=0.2)
-                if self._started.is_set() and not told:
-                    ready()
-                    told = True
+            for _ in range(self._serving.workers):
+                self._start()
+            while self._workers:
+                wait([worker.process.sentinel for worker in self._workers], timeout=0.2)
                 self._look_after()
+                if not self._told and not self._leaving and all(worker.said == READY for worker in self._workers):
+                    ready()
+                    self._told = True
+        if self._trouble:
+            raise ConfigError(self._trouble)
 
     def _look_after(self) -> None:
-        for process in [process for process in self._processes if not process.is_alive()]:
-            self._processes.remove(process)
-            if not self._leaving and (process.exitcode == CANNOT_START or not self._started.is_set()):
+        for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
+            self._workers.remove(worker)
+            if self._leaving:
+                continue
+            if trouble := self._why_not_again(worker):
+                self._trouble = trouble
                 self._pass_on(signal.SIGTERM, None)
-                raise SystemExit(1)  # it has said why
-            if not self._leaving:
-                log.error("process %s died (%s) and is replaced", process.pid, process.exitcode)
-                _forget_figures(process.pid)
-                self._processes.append(self._start())
+            else:
+                log.error("process %s died (%s) and is replaced", worker.process.pid, worker.process.exitcode)
+                _forget_figures(worker.process.pid)
+                self._start()
 
-    def _start(self) -> BaseProcess:
-        process = self._context.Process(target=_watched_work, args=(self._serving, self._listener, self._started))
-        process.start()
-        return process
+    def _why_not_again(self, worker: Worker) -> str | None:
+        """Why a process that has died is not to be replaced; None if it is."""
+        if worker.said not in (None, READY):
+            return worker.said
+        if self._told:
+            return None
+        code = worker.process.exitcode
+        return f"one of the processes died ({code}) before all were ready; if memory is short, try fewer --workers"
+
+    def _start(self) -> None:
+        self._workers.append(Worker(self._context, self._serving, self._listener))
+        if self._leaving:  # since a moment ago
+            self._workers[-1].process.terminate()
 
     def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
         self._leaving = True
-        for process in self._processes:
-            process.terminate()
+        for worker in self._workers:
+            worker.process.terminate()
 
 
-def _watched_work(serving: Serving, listener: socket.socket, started: Any) -> None:
+def _watched_work(serving: Serving, listener: socket.socket, news: Connection[str, str]) -> None:
     try:
-        work(serving, listener, started.set, watched=True)
+        work(serving, listener, lambda: news.send(READY), watched=True)
     except HeadsyncError as error:
-        log.error("%s", error)
-        sys.exit(CANNOT_START)
+        news.send(str(error))
+        sys.exit(1)
 
 
 def _forget_figures(pid: int | None) -> None:

@@ -149,10 +149,14 @@ def follow(run: Course[Any], report: Report, say: Say) -> Path:
 
 def resume(run: Course[Any], say: Say) -> None:
     """Take up the last checkpoint, if there is one."""
-    if run.checkpoint.exists():
-        run.progress = load_checkpoint(run.checkpoint, run.model, run.optimiser, run.progress.fingerprint)
-        run.descent.resume(run.progress)
+    if not run.checkpoint.exists():
+        return
+    run.progress = load_checkpoint(run.checkpoint, run.model, run.optimiser, run.progress.fingerprint)
+    run.descent.resume(run.progress)
+    if run.progress.epoch < run.config.training.epochs:
         say(f"going on after update {run.progress.update}, epoch {run.progress.epoch + 1}")
+    else:
+        say(f"this run is done: its model is in {run.model_folder}; with more training.epochs it would go on")
 
 
 def train_epoch(run: Course[Any], report: Report) -> None:
@@ -207,7 +211,9 @@ def out_of_patience(run: Course[Any]) -> bool:
 
 
 def part_of_pass(rows: Sequence[list[int]], part: int, parts: int) -> list[list[int]]:
-    """The batches of an epoch that is an even part of a pass."""
+    """The batches of an epoch that is an even part of a pass; where there are fewer batches than parts, one of them."""
+    if len(rows) < parts:
+        return [rows[part % len(rows)]]
     return list(rows[part * len(rows) // parts : (part + 1) * len(rows) // parts])
 
 
