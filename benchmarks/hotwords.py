@@ -1,8 +1,9 @@
 """What hotwords do on real speech: how many more of the boosted words are found, and what happens to the others.
 
-    python benchmarks/hotwords.py MANIFEST [--model NAME_OR_FOLDER] [--boost 2] [--limit 100] WORD ...
+    python benchmarks/hotwords.py MANIFEST [--model NAME_OR_FOLDER] [--boost 2] [--limit 100] PHRASE ...
 
-Each word is boosted by itself; the errors are those of the whole manifest.
+Each word or phrase is boosted by itself; the errors are those of the whole manifest. The last column counts the
+recordings whose text has changed although the phrase is in neither.
 """
 
 from __future__ import annotations
@@ -26,28 +27,37 @@ def heard(recognizer: Recognizer, utterances: list[Utterance]) -> list[tuple[str
     return pairs
 
 
-def counted(pairs: list[tuple[str, str]], word: str) -> tuple[int, int, int, int]:
-    """Of a word: how often it was said, found, and written where it was not said; and the errors in all other words."""
-    said = found = invented = other = 0
+def counted(pairs: list[tuple[str, str]], phrase: str) -> tuple[int, int, int, int]:
+    """Of a phrase: how often it was said, found, and written where it was not said; and errors in all other words."""
+    words, said, found, written, other = phrase.split(), 0, 0, 0, 0
     for reference, hypothesis in pairs:
         result = jiwer.process_words(reference, hypothesis)
         left, right = result.references[0], result.hypotheses[0]
+        said, written = said + times(words, left), written + times(words, right)
         for chunk in result.alignments[0]:
             before = left[chunk.ref_start_idx : chunk.ref_end_idx]
-            after = right[chunk.hyp_start_idx : chunk.hyp_end_idx]
-            said += before.count(word)
             if chunk.type == "equal":
-                found += before.count(word)
+                found += times(words, before)
             else:
-                invented += after.count(word)
-                other += sum(token != word for token in (before or after))
-    return said, found, invented, other
+                after = right[chunk.hyp_start_idx : chunk.hyp_end_idx]
+                other += sum(token not in words for token in (before or after))
+    return said, found, written - found, other
+
+
+def times(words: list[str], text: list[str]) -> int:
+    return sum(text[first : first + len(words)] == words for first in range(len(text)))
+
+
+def changed(plain: list[tuple[str, str]], boosted: list[tuple[str, str]], phrase: str) -> int:
+    """Recordings with another text, where the phrase is in neither."""
+    texts = [(before.split(), after.split()) for (_, before), (_, after) in zip(plain, boosted, strict=True)]
+    return sum(one != other and not times(phrase.split(), one) + times(phrase.split(), other) for one, other in texts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("manifest", type=Path)
-    parser.add_argument("words", nargs="+", metavar="WORD")
+    parser.add_argument("phrases", nargs="+", metavar="PHRASE")
     parser.add_argument("--model")
     parser.add_argument("--boost", type=float, default=2.0)
     parser.add_argument("--limit", type=int)
@@ -55,16 +65,14 @@ def main() -> None:
     given = parser.parse_args()
     utterances = [one for one in read_manifest(given.manifest) if one.text][: given.limit]
     plain = heard(Recognizer.load(given.model, beam=given.beam), utterances)
-    print("| word | said | found | found, boosted | invented | invented, boosted | errors in other words | boosted |")
-    print("|---|---|---|---|---|---|---|---|")
-    for word in given.words:
-        boosted = heard(Recognizer.load(given.model, beam=given.beam, hotwords=[(word, given.boost)]), utterances)
-        said, found, invented, other = counted(plain, word)
-        _, found_now, invented_now, other_now = counted(boosted, word)
-        print(
-            f"| {word} | {said} | {found} | {found_now} | {invented} | {invented_now} | {other} | {other_now} |",
-            flush=True,
-        )
+    columns = ("phrase", "said", "found", "found, boosted", "invented", "invented, boosted", "errors in other words")
+    print("| " + " | ".join((*columns, "boosted", "other texts changed")) + " |\n|" + "---|" * (len(columns) + 2))
+    for phrase in given.phrases:
+        boosted = heard(Recognizer.load(given.model, beam=given.beam, hotwords=[(phrase, given.boost)]), utterances)
+        said, found, invented, other = counted(plain, phrase)
+        _, found_now, invented_now, other_now = counted(boosted, phrase)
+        figures = (said, found, found_now, invented, invented_now, other, other_now, changed(plain, boosted, phrase))
+        print(f"| {phrase} | " + " | ".join(map(str, figures)) + " |", flush=True)
 
 
 if __name__ == "__main__":
