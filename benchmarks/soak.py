@@ -30,6 +30,7 @@ from headsync.measure.errors import count_errors
 RATE = 16_000
 AROUND = 6 * RATE
 PIECE = RATE // 10
+LONGEST_GAP = 20 * RATE
 GAPS = ("white", "pink", "brown", "hum")
 
 
@@ -45,7 +46,7 @@ def sound(path: Path) -> FloatArray:
 
 
 def gap(rng: np.random.Generator) -> FloatArray:
-    length = int(rng.uniform(2.0, 20.0) * RATE)
+    length = int(rng.uniform(2 * RATE, LONGEST_GAP))
     if rng.random() < 0.3:
         return np.zeros(length, np.float32)
     return noise_of(str(rng.choice(GAPS)), length, rng) * np.float32(decibel(rng.uniform(-75.0, -45.0)))
@@ -107,6 +108,8 @@ def main() -> None:
     given = parser.parse_args()
     recognizer, paths, seconds = Recognizer.load(given.model), recordings(given.manifest), 60.0 * given.minutes
     session, texts = recognizer.session(), list[str]()
+    for kind in GAPS:  # what it takes to make the sounds is taken before anything is measured
+        noise_of(kind, LONGEST_GAP, np.random.default_rng(0))
     minutes: list[float] = [0.0]  # computing seconds of each minute of audio
     memory: list[float] = []
     for n, piece in enumerate(pieces(paths, seconds)):
