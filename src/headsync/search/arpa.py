@@ -17,7 +17,8 @@ import itertools
 import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,7 @@ NOTHING = -1  # in the state: no token here
 KEPT_NUMBERS = 1 << 24  # in all vectors that are kept together, 128 MB
 LN10 = math.log(10)
 LEAST = -99.0  # how these files write log 0; less than that would leave a search without any text
-Lines = Iterator[tuple[int, str]]
+Lines = Generator[tuple[int, str]]
 
 
 class Gram(NamedTuple):
@@ -107,26 +108,28 @@ class ArpaModel:
 
 def words_of(path: Path) -> set[str]:
     """The words of a file, its signs for the start, the end and the unknown among them."""
-    return {gram.words[0] for gram in itertools.takewhile(lambda gram: len(gram.words) == 1, read_grams(path))}
+    with closing(read_grams(path)) as grams:
+        return {gram.words[0] for gram in itertools.takewhile(lambda gram: len(gram.words) == 1, grams)}
 
 
-def read_grams(path: Path) -> Iterator[Gram]:
+def read_grams(path: Path) -> Generator[Gram]:
     """All n-grams of a file, the short ones first; what is wrong with it is told with its line."""
-    lines = _lines(path)
-    counts = _counts(path, lines)
-    order, left = 1, counts[0]
-    for number, line in lines:
-        if not line.startswith("\\"):
-            left -= 1
-            yield _gram(path, number, line, order)
-            continue
-        if left:
-            raise _wrong(path, number, f"there are {counts[order - 1] - left} {order}-grams, not {counts[order - 1]}")
-        if line == "\\end\\" and order == len(counts):
-            return
-        if line != f"\\{order + 1}-grams:" or order == len(counts):
-            raise _wrong(path, number, f'"{line}" comes where {_next(order, len(counts))} is expected')
-        order, left = order + 1, counts[order]
+    with closing(_lines(path)) as lines:
+        counts = _counts(path, lines)
+        order, left = 1, counts[0]
+        for number, line in lines:
+            if not line.startswith("\\"):
+                left -= 1
+                yield _gram(path, number, line, order)
+                continue
+            if left:
+                told = f"there are {counts[order - 1] - left} {order}-grams, not {counts[order - 1]}"
+                raise _wrong(path, number, told)
+            if line == "\\end\\" and order == len(counts):
+                return
+            if line != f"\\{order + 1}-grams:" or order == len(counts):
+                raise _wrong(path, number, f'"{line}" comes where {_next(order, len(counts))} is expected')
+            order, left = order + 1, counts[order]
     raise _wrong(path, None, "it ends before \\end\\")
 
 
