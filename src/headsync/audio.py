@@ -6,6 +6,7 @@ samples, bit for bit, which is where the promise of the whole recogniser begins.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,9 +74,10 @@ def mix_down(samples: npt.ArrayLike) -> FloatArray:
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is refused below
         scaled = _scale(array)
         mono = scaled if scaled.ndim == 1 else scaled.mean(axis=1, dtype=np.float32)
-    if not np.isfinite(mono).all():
+    loudest = float(np.abs(mono).max(initial=0.0))
+    if not math.isfinite(loudest):
         raise AudioError("there are samples that are not numbers (NaN or infinite); check where the sound comes from.")
-    if len(mono) and (loudest := float(np.abs(mono).max())) > LOUDEST:
+    if loudest > LOUDEST:
         raise AudioError(f"there are samples as large as {loudest:.0e}, which is no sound; pass numbers from -1 to 1.")
     return np.ascontiguousarray(mono)
 

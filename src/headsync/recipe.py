@@ -21,17 +21,22 @@ T = TypeVar("T")
 
 def load_config(path: Path, overrides: typing.Sequence[str] = ()) -> Config:
     """Read a recipe; `overrides` are `table.key=value` with TOML values (a bare word is a string)."""
+    tree = read_toml(path, "there is no such recipe; the ones that come along are in recipes/")
+    for override in overrides:
+        _override(tree, override)
+    return build(Config, tree, str(path))
+
+
+def read_toml(path: Path, lost: str) -> dict[str, Any]:
+    """What a TOML file says; `lost` is what to tell people where there is none."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such recipe; the ones that come along are in recipes/") from None
+        raise ConfigError(f"{path}: {lost}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    for override in overrides:
-        _override(tree, override)
-    return build(Config, tree, str(path))
 
 
 def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T:

@@ -208,7 +208,9 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(
 def test_a_run_that_is_done_says_so(recipe: Path, undisturbed: Path) -> None:
     said: list[str] = []
     loop.train(recipe, [f"training.folder={undisturbed}"], say=said.append)
-    assert said[0] == f"this run is done: its model is in {undisturbed}/model; with more training.epochs it would go on"
+    assert (
+        said[0] == f"this run is done: its model is in {undisturbed}/model; with more epochs or patience it would go on"
+    )
 
 
 def test_a_run_made_longer_goes_on_as_if_it_had_always_been_so(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:

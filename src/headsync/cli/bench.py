@@ -34,14 +34,12 @@ def bench(
     json_out: Annotated[Path | None, typer.Option("--json", help="Also write the figures here.")] = None,
 ) -> None:
     """Measure recognition at the paper's size with random weights, on one thread."""
-    from headsync.engine import untrained as _  # noqa: F401  # what is missing is told before anything is printed
-
     refuse_unwritable(json_out)
     figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
+        models = [_model(Path(folder) / str(number), number, int8=int8) for number in classes]
         typer.echo("\n".join(HEADER))
-        for number in classes:
-            model = _model(Path(folder) / str(number), number, int8=int8)
+        for model in models:
             for row in _speeds(model, beam, seconds):
                 typer.echo(row.pop("row"))
                 figures.append({"int8": int8, **row})

@@ -96,6 +96,11 @@ def transcribe(
     recognizer = loading.load_recognizer(
         model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
     )
+    _transcribe_each(recognizer, files, format, realtime)
+
+
+def _transcribe_each(recognizer: Listener, files: list[Path], format: Format, realtime: bool) -> None:
+    """Print one after the other; a file that cannot be read is told of, and the others are still done."""
     failed = False
     for file in files:
         try:

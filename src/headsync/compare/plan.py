@@ -22,7 +22,6 @@ whose heads are drawn.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -34,7 +33,7 @@ from headsync.compare.values import CHOICE, COMPARISON, FIGURE, LOADED, SWEEP, S
 from headsync.config import Config, DecodingConfig
 from headsync.errors import ConfigError
 from headsync.measure.errors import Unit
-from headsync.recipe import build, load_config
+from headsync.recipe import build, load_config, read_toml
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
 
@@ -131,14 +130,7 @@ def overrides(settings: Settings) -> list[str]:
 
 def _tree(path: Path) -> dict[str, Any]:
     """What the file says, every value of its kind."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; the ones that come along are in recipes/tables/") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    tree = read_toml(path, "there is no such file; the ones that come along are in recipes/tables/")
     check_values(tree, COMPARISON, str(path), "comparison")
     check_present(tree, NEEDED, str(path))
     check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")

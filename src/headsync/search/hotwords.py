@@ -83,11 +83,10 @@ class Hotwords:
 
     def lent(self, node_B: Sequence[int]) -> Scores:
         """What a hypothesis would have to give back after each token, if no more of a phrase followed (B, V)."""
-        lent_N = self.earned_N - self.kept_N
         lent_BV = np.zeros((len(node_B), self.size))
         for row, node in enumerate(node_B):
-            arcs = self.arcs[node]
-            lent_BV[row, list(arcs)] = lent_N[list(arcs.values())]
+            tokens, nodes = list(self.arcs[node]), list(self.arcs[node].values())
+            lent_BV[row, tokens] = self.earned_N[nodes] - self.kept_N[nodes]
         return lent_BV
 
     def after(self, node: int, token: int) -> int:

@@ -136,7 +136,7 @@ def follow(run: Course[Any], report: Report, say: Say) -> Path:
     """Train to the end, or until Ctrl-C; returns the model folder."""
     with report:
         try:
-            while run.progress.epoch < run.config.training.epochs and not out_of_patience(run):
+            while not is_over(run):
                 train_epoch(run, report)
                 finish_epoch(run, report)
         except KeyboardInterrupt:
@@ -153,10 +153,10 @@ def resume(run: Course[Any], say: Say) -> None:
         return
     run.progress = load_checkpoint(run.checkpoint, run.model, run.optimiser, run.progress.fingerprint)
     run.descent.resume(run.progress)
-    if run.progress.epoch < run.config.training.epochs:
-        say(f"going on after update {run.progress.update}, epoch {run.progress.epoch + 1}")
+    if is_over(run):
+        say(f"this run is done: its model is in {run.model_folder}; with more epochs or patience it would go on")
     else:
-        say(f"this run is done: its model is in {run.model_folder}; with more training.epochs it would go on")
+        say(f"going on after update {run.progress.update}, epoch {run.progress.epoch + 1}")
 
 
 def train_epoch(run: Course[Any], report: Report) -> None:
@@ -202,6 +202,11 @@ def keep(run: Course[Any], report: Report) -> None:
         report.flush()
         run.descent.note(run.progress)
         save_checkpoint(run.checkpoint, run.model, run.optimiser, run.progress)
+
+
+def is_over(run: Course[Any]) -> bool:
+    """Whether there is nothing left to train."""
+    return run.progress.epoch >= run.config.training.epochs or out_of_patience(run)
 
 
 def out_of_patience(run: Course[Any]) -> bool:
