@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow tables-quick mutants check format clean
+.PHONY: demo test test-slow tables-quick mutants check docs format clean
 
 demo: $(READY)  ## stream the bundled recordings through the shipped model
 	$(BIN)/headsync demo
@@ -19,14 +19,17 @@ tables-quick: $(READY)  ## a small comparison of two systems, from training to t
 	test -e runs/data/toy/test.jsonl || $(BIN)/headsync prepare toy runs/data/toy
 	$(BIN)/headsync compare recipes/tables/quick.toml
 
-mutants: $(READY)  ## whether the tests notice faults in the attention mechanisms, some thirty of them
-	$(BIN)/python tests/mutants.py
+mutants: $(READY)  ## whether the tests notice seeded faults; WORDS="beam ctc" selects some
+	$(BIN)/python tests/mutants.py --jobs 2 $(WORDS)
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=src $(BIN)/mypy --config-file= --ignore-missing-imports benchmarks recipes
+
+docs: $(READY)  ## the documentation site in build/site; every warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -n -q -c docs . build/site
 
 format: $(READY)  ## put the style right
 	$(BIN)/ruff check --fix .

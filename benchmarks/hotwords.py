@@ -14,8 +14,8 @@ from pathlib import Path
 import jiwer
 
 from headsync import Recognizer
-from headsync.audio import read_audio
-from headsync.data.manifest import Utterance, read_manifest
+from headsync.corpora.manifest import Utterance, read_manifest
+from headsync.frontend.audio import read_audio
 
 
 def heard(recognizer: Recognizer, utterances: list[Utterance]) -> list[tuple[str, str]]:

@@ -1,16 +1,16 @@
-"""How many live streams one server process holds before text comes late, with batching and without.
+"""How many live streams one server process can serve before text is late, with and without batching.
 
     python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
                               [--workers 2]
 
-A server runs in a process of its own; from here so many clients send the bundled recordings at the speed of speech over
-loopback, in pieces of 0.1 s, each in an order of its own. The added delay of an event is the time from when the last
-sound that it needed was due to be sent until the event is here: network, queues and computing, not the delay of the
-method. The number of streams grows until the 95th percentile of added delay passes 0.3 s. Every stream's text is
-compared with what its sound gives alone.
+The server runs in its own processes. Clients in this process send the bundled recordings in real time over loopback, in
+pieces of 0.1 s, each client in a different order. The added delay of an event is the time from when the last audio that
+it needed was due to be sent until the event arrives: network, queues and computing, not the delay of the method. The
+number of streams grows until the 95th percentile of the added delay exceeds 0.3 s. The text of every stream is compared
+with the text of the same audio recognised alone.
 
-Delays mean something on a computer that does nothing else: `busy before` is the load average of the last minute when a
-row began. The cost, seconds of processor time per second of sound in all processes of the server, hardly depends on it.
+Delays are meaningful only on an idle computer: `load before` is the load average of the last minute when a row began.
+The cost, processor seconds of all server processes per second of audio, hardly depends on it.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ import numpy as np
 import websockets
 
 import headsync
-from headsync.audio import mix_down, read_audio, resample
+from headsync.frontend.audio import mix_down, read_audio, resample
 
 RATE = 16_000
 PIECE_SECONDS = 0.1
-PAUSE_SECONDS = 1.6  # long enough for an utterance to end
+PAUSE_SECONDS = 1.6  # ends an utterance
 LATE_SECONDS = 0.3
-PATIENCE_SECONDS = 60.0  # for the rest after all has been sent
+TIMEOUT_SECONDS = 60.0  # for the last events after the last audio
 
 
 class Script(NamedTuple):
-    """What a client says, and what is written when it is alone."""
+    """The audio of a client, and its text when recognised alone."""
 
     samples: np.ndarray
     texts: list[str]
 
 
 class Outcome(NamedTuple):
-    """What became of one stream."""
+    """The result of one stream."""
 
     added_seconds: list[float]
     texts: list[str]
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 def scripts(model: str | None, seconds: float) -> list[Script]:
-    """The recordings over and over with pauses between them, each time beginning with another one."""
+    """The recordings repeated with pauses; each script starts with another recording."""
     folder = Path(headsync.__file__).parent / "demo"
     takes = [resample(mix_down(samples), rate) for samples, rate in map(read_audio, sorted(folder.glob("*.flac")))]
     pause = np.zeros(int(PAUSE_SECONDS * RATE), np.float32)
@@ -74,21 +74,21 @@ def scripts(model: str | None, seconds: float) -> list[Script]:
 
 
 class Served(NamedTuple):
-    """A server, and the first of its processes."""
+    """A running server."""
 
-    place: str
+    host: str
     pid: int
 
 
 @contextmanager
 def server(model: str | None, streams: int, batching: bool, workers: int) -> Iterator[Served]:
-    """A server in other processes."""
-    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--streams", str(streams)]
-    words += ["--workers", str(workers)]
-    words += [] if batching else ["--no-batching"]
-    words += ["--model", model] if model else []
+    """Run a server in other processes."""
+    command = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--streams", str(streams)]
+    command += ["--workers", str(workers)]
+    command += [] if batching else ["--no-batching"]
+    command += ["--model", model] if model else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         found = re.search(r"http://(\S+)", process.stdout.readline())
         assert found, "the server did not start"
@@ -99,14 +99,14 @@ def server(model: str | None, streams: int, batching: bool, workers: int) -> Ite
 
 
 class Used(NamedTuple):
-    """What the processes of a server have taken."""
+    """Resources used by the processes of a server."""
 
     cpu_seconds: float
     resident_bytes: int
 
 
 def used(pid: int) -> Used:
-    """A process and all that it has started, as Linux counts them."""
+    """The resources of a process and its children, from /proc."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
@@ -115,18 +115,18 @@ def used(pid: int) -> Used:
     return Used(sum(part.cpu_seconds for part in parts), sum(part.resident_bytes for part in parts))
 
 
-async def client(place: str, script: Script, wait_seconds: float) -> Outcome:
-    """One stream at the speed of speech."""
+async def client(host: str, script: Script, wait_seconds: float) -> Outcome:
+    """One stream in real time."""
     await asyncio.sleep(wait_seconds)
     added: list[float] = []
     texts: list[str] = []
     try:
-        async with websockets.connect(f"ws://{place}/v1/stream", compression=None, ping_interval=None) as connection:
+        async with websockets.connect(f"ws://{host}/v1/stream", compression=None, ping_interval=None) as connection:
             await connection.send('{"type": "start"}')
             await connection.recv()
             start = time.monotonic()
             sending = asyncio.create_task(send(connection, script.samples, start))
-            async with asyncio.timeout(len(script.samples) / RATE + PATIENCE_SECONDS):
+            async with asyncio.timeout(len(script.samples) / RATE + TIMEOUT_SECONDS):
                 async for text in connection:
                     message = json.loads(text)
                     if message["type"] in ("partial", "final"):
@@ -152,8 +152,8 @@ async def send(connection: Any, samples: np.ndarray, start: float) -> None:
 
 
 async def crowd(served: Served, made: list[Script], count: int) -> tuple[list[Outcome], Used]:
-    """So many streams, begun within a second, and what the server has taken while they are open."""
-    clients = [client(served.place, made[n % len(made)], n / count) for n in range(count)]
+    """Run `count` streams, started within a second; also returns the resources used while they are open."""
+    clients = [client(served.host, made[n % len(made)], n / count) for n in range(count)]
     together = asyncio.gather(*clients)
     seconds = len(made[0].samples) / RATE
     await asyncio.sleep(0.9 * seconds)
@@ -161,17 +161,17 @@ async def crowd(served: Served, made: list[Script], count: int) -> tuple[list[Ou
     return await together, middle
 
 
-def figures(place: str) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://{place}/metrics") as answer:
+def figures(host: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{host}/metrics") as answer:
         lines = re.findall(r"^(\w+) (\S+)$", answer.read().decode(), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
 
 def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
     """One row of the table."""
-    busy, start, before = os.getloadavg()[0], used(served.pid), figures(served.place)
+    load, start, before = os.getloadavg()[0], used(served.pid), figures(served.host)
     outcomes, middle = asyncio.run(crowd(served, made, count))
-    cpu_seconds, after = used(served.pid).cpu_seconds - start.cpu_seconds, figures(served.place)
+    cpu_seconds, after = used(served.pid).cpu_seconds - start.cpu_seconds, figures(served.host)
     added = np.array([second for outcome in outcomes for second in outcome.added_seconds] or [math.inf])
     wrong = sum(outcome.texts != made[n % len(made)].texts for n, outcome in enumerate(outcomes) if outcome.done)
     calls, batches = (
@@ -179,7 +179,7 @@ def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
         for part in ("sum", "count")
     )
     grown = middle.resident_bytes - start.resident_bytes
-    sound_seconds = sum(len(made[n % len(made)].samples) for n in range(count)) / RATE
+    audio_seconds = sum(len(made[n % len(made)].samples) for n in range(count)) / RATE
     return {
         "streams": count,
         "added delay, median": f"{np.median(added):.3f} s",
@@ -187,10 +187,10 @@ def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
         "longest": f"{added.max():.3f} s",
         "lost": sum(not outcome.done for outcome in outcomes),
         "other text": wrong,
-        "memory a stream": f"{grown / count / 2**20:.1f} MB",
-        "cost": f"{cpu_seconds / sound_seconds:.4f}",
-        "busy before": f"{busy:.1f}",
-        "calls a batch": f"{calls / batches:.2f}" if batches else "-",
+        "memory per stream": f"{grown / count / 2**20:.1f} MB",
+        "cost": f"{cpu_seconds / audio_seconds:.4f}",
+        "load before": f"{load:.1f}",
+        "calls per batch": f"{calls / batches:.2f}" if batches else "-",
         "late": bool(np.percentile(added, 95) > LATE_SECONDS),
     }
 
@@ -200,14 +200,14 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--streams", type=int, nargs="+", default=[10, 20, 40, 60, 80, 120, 160])
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--only", choices=["batching", "alone"])
+    parser.add_argument("--only", choices=["batching", "no batching"])
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     made = scripts(given.model, given.seconds)
-    for name in [given.only] if given.only else ["batching", "alone"]:
+    for name in [given.only] if given.only else ["batching", "no batching"]:
         print(f"\n{name}\n")
         with server(given.model, max(given.streams), name == "batching", given.workers) as served:
-            asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm it up
+            asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm up
             for row, count in enumerate(given.streams):
                 measured = measure(served, made, count)
                 late = measured.pop("late")

@@ -16,7 +16,7 @@ import time
 import torch
 
 from headsync.attention import MECHANISMS, build_mechanism
-from headsync.attention.cross import CrossAttention
+from headsync.attention.cross_attention import CrossAttention
 from headsync.config import DecoderConfig
 
 WIDTH, HEADS, FRAMES, STEPS = 256, 4, 400, 100

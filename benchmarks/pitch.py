@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headsync.audio import FloatArray, mix_down, read_audio, resample
-from headsync.pitch import Pitch
+from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
+from headsync.frontend.pitch import Pitch
 
 RATE = 16_000
 

@@ -21,10 +21,11 @@ import time
 import numpy as np
 
 from headsync.config import DecodingConfig
+from headsync.decoding.beam import Search
+from headsync.decoding.hypothesis import SpeechFrames
+from headsync.decoding.lookahead import lookahead
+from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Decoded, IntArray, Memory, State, Window
-from headsync.search.beam import Heard, Search
-from headsync.search.evidence import Evidence
-from headsync.search.policy import lookahead
 
 FRAMES_PER_TOKEN, BLOCK = 4, 16
 
@@ -73,14 +74,11 @@ def run(beam: int, classes: int, frames: int, pre_beam: int) -> tuple[float, int
     config = DecodingConfig(beam=beam, pre_beam=pre_beam)
     searching = Search(engine, lookahead, config, classes - 1)  # type: ignore[arg-type]  # no encoder is needed
     memory = Memory(*np.zeros((2, 1, 1, 1, frames, 1), np.float32))
-    now, evidence = searching.start(), Evidence()
-    total = 0.0
-    for first in range(0, frames, BLOCK):
-        for log_ctc_V in log_ctc_TV[first : first + BLOCK]:
-            evidence = evidence.add(log_ctc_V, config)
-        heard = Heard(Memory(*(x[:, :, :, : evidence.frames] for x in memory)), log_ctc_TV[: evidence.frames], evidence)
+    spikes = CtcSpikes(tuple(range(1, frames, FRAMES_PER_TOKEN)), tuple(script.tolist()))
+    speech, now, total = SpeechFrames(memory, log_ctc_TV, spikes), searching.start(), 0.0
+    for end in range(BLOCK, frames + BLOCK, BLOCK):
         started = time.process_time()
-        now = searching.advance(now, heard, final=evidence.frames == frames)
+        now = searching.advance(now, speech.up_to(min(end, frames)), final=end >= frames)
         total += time.process_time() - started
     assert now.best.tokens == tuple(script.tolist())
     return total - engine.seconds, engine.steps

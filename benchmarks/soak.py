@@ -21,11 +21,11 @@ import numpy as np
 
 import headsync
 from headsync import Final, Recognizer
-from headsync.audio import FloatArray, mix_down, read_audio, resample
-from headsync.data.augment import decibel, noise_of
-from headsync.data.manifest import read_manifest
-from headsync.framing import HOP_SAMPLES, SUBSAMPLING
-from headsync.measure.errors import count_errors
+from headsync.corpora.augment import decibel, noise_of
+from headsync.corpora.manifest import read_manifest
+from headsync.evaluation.error_rate import count_errors
+from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
+from headsync.frontend.frame_rate import HOP_SAMPLES, SUBSAMPLING
 
 RATE = 16_000
 AROUND = 6 * RATE

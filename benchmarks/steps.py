@@ -24,12 +24,12 @@ from where import PARTS, Watched, parser_of
 
 from headsync.config import EncoderConfig
 from headsync.engine import Decoded, IntArray, Memory, State, Window, load_engine
+from headsync.engine.frame_buffer import FrameBuffer
+from headsync.engine.kv_pool import EMPTY, KeyValuePool, Past
 from headsync.engine.onnx import OnnxEngine
-from headsync.engine.past import NOWHERE, Past
-from headsync.engine.untrained import untrained
-from headsync.folder import ModelFolder
-from headsync.growing import Room
-from headsync.measure.speed import Speed, measure
+from headsync.engine.random_model import untrained
+from headsync.evaluation.speed import Speed, measure
+from headsync.model_folder import ModelFolder
 
 Patches = list[Any]
 
@@ -64,25 +64,24 @@ def one_product_for_all() -> Patches:
 def one_pool() -> Patches:
     """Every hypothesis has what it has written for itself, copied whenever a token is added."""
 
-    def grown(self: Past, own_BNE: Any) -> Past:
-        rows, length = self.places_BL.shape
-        places = np.concatenate([[NOWHERE], self.places_BL.ravel()])
-        pool = self.pool.kept(places)
+    def appended(self: Past, own_BNE: Any) -> Past:
+        rows, length = self.slots_BL.shape
+        pool = KeyValuePool(self.pool._both[:, :, np.concatenate([[EMPTY], self.slots_BL.ravel()])])
         own_BL = 1 + np.arange(rows * length).reshape(rows, length)
-        own_BL = np.where(self.places_BL == NOWHERE, NOWHERE, own_BL)
-        new_B = pool.add(own_BNE)
+        own_BL = np.where(self.slots_BL == EMPTY, EMPTY, own_BL)
+        new_B = pool.append(own_BNE)
         return Past(pool, np.concatenate([own_BL, new_B[:, None]], 1), self.written_B + 1)
 
-    return [patch.object(Past, "grown", grown), patch.object(Past, "lean", lambda self: self)]
+    return [patch.object(Past, "appended", appended), patch.object(Past, "compacted", lambda self: self)]
 
 
 def frames_that_grow() -> Patches:
     """Frames are copied when others come, and again for every step, since heads come before frames in memory."""
 
-    def append(self: Room, memory: Memory, new: Memory) -> tuple[Memory, Room]:
+    def append(self: FrameBuffer, memory: Memory, new: Memory) -> tuple[Memory, FrameBuffer]:
         return Memory(*(np.concatenate(both, 3) for both in zip(memory, new, strict=True))), self
 
-    return [patch.object(Room, "append", append)]
+    return [patch.object(FrameBuffer, "append", append)]
 
 
 def sizes_computed_once() -> Patches:

@@ -26,7 +26,7 @@ PIECE = RATE // 10
 def stream(seconds: float) -> np.ndarray:
     """The bundled recordings over and over, pauses of 0.3 to 3 s between them."""
     import headsync
-    from headsync.audio import mix_down, read_audio, resample
+    from headsync.frontend.audio import mix_down, read_audio, resample
 
     rng = np.random.default_rng(1)
     folder = Path(headsync.__file__).parent / "demo"

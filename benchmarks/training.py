@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,18 +28,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headsync.config import Config
-from headsync.data.manifest import read_manifest
-from headsync.features import Features, Statistics
-from headsync.framing import NUM_MEL, NUM_PITCH
+from headsync.corpora.manifest import read_manifest
+from headsync.frontend.features import Features, Statistics
+from headsync.frontend.frame_rate import NUM_MEL, NUM_PITCH
 from headsync.nn.model import Model
 from headsync.recipe import load_config
-from headsync.tokens import Vocabulary, build_vocabulary
-from headsync.train.checkpoint import Progress
-from headsync.train.data import Batch, Batches, Share, collate, load, statistics_of
-from headsync.train.loop import Run, build_model, update
-from headsync.train.losses import joint_loss
-from headsync.train.plan import Split, plan
-from headsync.train.ranks import Ranks
+from headsync.text.vocabulary import Vocabulary, build_vocabulary
+from headsync.training.asr_task import AsrTask, build_model
+from headsync.training.batches import Batch, Batches, collate, load, statistics_of
+from headsync.training.bucketing import Share, Split, plan
+from headsync.training.distributed import Ranks
+from headsync.training.losses import joint_loss, loss_terms
+from headsync.training.trainer import Trainer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 USED = 0.1  # share of a GPU's operations that networks of this width and such batches may be expected to come to
@@ -89,8 +90,8 @@ def estimate() -> None:
     """A row for each recipe: parameters, operations, memory of a part, hours of the whole training."""
     print(f"| recipe | parameters | operations of an epoch | memory | {' | '.join(f'{gpu}, h' for gpu in GPUS)} |")
     print("|" + "---|" * (4 + len(GPUS)))
-    for path in sorted(RECIPES.glob("*.toml")):
-        task = path.stem.partition("-")[0]
+    for path in sorted(RECIPES.glob("*/*.toml")):
+        task = path.parent.name
         if task in CORPORA:
             print(row(path, CORPORA[task]))
 
@@ -150,50 +151,50 @@ def random_batch(config: Config, vocabulary: Vocabulary, rows: int, frames: int,
     return collate(features, texts, vocabulary.end)
 
 
-def make_run(config: Config, vocabulary: Vocabulary) -> Run:
+def make_run(config: Config, vocabulary: Vocabulary) -> Trainer[Any, Any]:
     model = build_model(config, vocabulary)
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     nothing = np.zeros(config.features.columns, np.float32)
-    folder, features = Path(tempfile.mkdtemp()), Features.of(config.features)
-    return Run(
-        config, folder, vocabulary, model, adam, Progress(), Ranks(), [], [], Statistics(nothing, nothing + 1), features
-    )
+    config = replace(config, training=replace(config.training, folder=tempfile.mkdtemp()))
+    task = AsrTask(config, vocabulary, model, adam, [], [], Statistics(nothing, nothing + 1))
+    return Trainer(task, Ranks(), print)
 
 
 def measure_step(recompute: bool) -> None:
     """The full-size LibriSpeech network, four utterances of 12.3 s."""
     overrides = ["training.device=cpu", f"training.recompute={str(recompute).lower()}"]
-    config = load_config(RECIPES / "librispeech-hs-dacs.toml", overrides)
+    config = load_config(RECIPES / "librispeech" / "hs-dacs.toml", overrides)
     corpus = CORPORA["librispeech"]
     vocabulary = Vocabulary("characters", tuple(chr(0x4E00 + n) for n in range(corpus.classes - 2)))
     run = make_run(config, vocabulary)
-    run.model.train()
+    run.task.model.train()
     share = Share.whole(random_batch(config, vocabulary, 4, corpus.frames, corpus.tokens))
     before, taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
     for _ in range(3):
         begin = time.perf_counter(), time.process_time()
-        update(run, share)
+        run.update(share)
         taken.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, processor = (min(times) for times in zip(*taken, strict=True))
-    print(f"{run.parameters / 1e6:.1f} M parameters, 4 utterances of {corpus.frames / 100} s, one thread, "
+    parameters = sum(p.numel() for p in run.task.model.parameters())
+    print(f"{parameters / 1e6:.1f} M parameters, 4 utterances of {corpus.frames / 100} s, one thread, "
           f"recompute {recompute}: {wall:.1f} s ({processor:.1f} s of processor time), "
           f"peak {peak / 2**20:.2f} GB, {(peak - before) / 2**20:.2f} GB of it for updates")  # fmt: skip
 
 
 def measure_overhead(rounds: int) -> None:
     """Updates as the loop makes them and as one would write them by hand, one after the other."""
-    config = load_config(RECIPES / "toy.toml", ["training.device=cpu"])
+    config = load_config(RECIPES / "toy" / "toy.toml", ["training.device=cpu"])
     vocabulary = Vocabulary("characters", tuple("abcdefghij"))
     run = make_run(config, vocabulary)
     plain = Model(config, config.features.columns, vocabulary.size).train()
     adam = torch.optim.Adam(plain.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
-    run.model.train()
+    run.task.model.train()
     batch = random_batch(config, vocabulary, 8, 400, 20)
     ratios = []
     for _ in range(rounds):
         begin = time.process_time()
-        update(run, Share.whole(batch))
+        run.update(Share.whole(batch))
         middle = time.process_time()
         _plain_update(plain, adam, batch, config)
         ratios.append((middle - begin) / (time.process_time() - middle))
@@ -203,7 +204,7 @@ def measure_overhead(rounds: int) -> None:
 
 def _plain_update(model: Model, adam: torch.optim.Adam, batch: Batch, config: Config) -> None:
     output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL)
-    loss = joint_loss(output, batch, config.training).joint
+    loss = joint_loss(output, batch, loss_terms(config.training)).joint
     adam.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
@@ -221,24 +222,25 @@ def measure_feeding(manifest: Path, batches: int) -> None:
 
 def waiting_share(manifest: Path, batches: int, rank: int) -> float:
     torch.set_num_threads(1)
-    config = load_config(RECIPES / "wsj-hs-dacs.toml", ["training.device=cpu", "training.accumulate=1"])
+    config = load_config(RECIPES / "wsj" / "hs-dacs.toml", ["training.device=cpu", "training.accumulate=1"])
     utterances = read_manifest(manifest)
     vocabulary = build_vocabulary(config.data, [u.text for u in utterances])
     run = make_run(config, vocabulary)
-    statistics = statistics_of(utterances[:5], run.features)
+    features = Features.of(config.features)
+    statistics = statistics_of(utterances[:5], features)
     rows = plan(utterances, 4_000, 1, 0)[:batches]
-    source = Batches(utterances, vocabulary, statistics, rows, (config.training, 0), run.features)
-    run.model.train()
+    source = Batches(utterances, vocabulary, statistics, rows, (config.training, 0), features)
+    run.task.model.train()
     waited: list[float] = []
     begin = time.perf_counter()
     for share in timed(load(source, 0, 1, Split(rank, 2)), waited):
         if len(waited) == 1:
             begin = time.perf_counter()  # the first batch has nobody to prepare it ahead
-        update(run, share)
+        run.update(share)
     return sum(waited[1:]) / (time.perf_counter() - begin)
 
 
-def timed(shares: Iterator[Share], waited: list[float]) -> Iterator[Share]:
+def timed(shares: Iterator[Share[Batch]], waited: list[float]) -> Iterator[Share[Batch]]:
     while True:
         with clock(waited):
             share = next(shares, None)

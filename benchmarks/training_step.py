@@ -25,9 +25,9 @@ from products import Times, measure
 
 from headsync.config import Config
 from headsync.nn.model import Model
-from headsync.train.data import Batch, collate
-from headsync.train.losses import joint_loss
-from headsync.train.memory import keep_memory
+from headsync.training.allocator import keep_memory
+from headsync.training.batches import Batch, collate
+from headsync.training.losses import joint_loss, loss_terms
 
 ROWS, FRAMES, TOKENS = 8, 1000, 40
 PEER = Path(__file__).parent / "peers" / "espnet_train.py"
@@ -50,7 +50,7 @@ def ours(classes: int, rounds: int) -> Times:
     def gradient() -> None:
         adam.zero_grad()
         output = model(batch.features_BTF, batch.lengths_B, batch.tokens_BL)
-        joint_loss(output, batch, config.training).joint.backward()
+        joint_loss(output, batch, loss_terms(config.training)).joint.backward()
 
     return measure(gradient, adam.step, rounds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headsync.events import Event, Final, Partial, Word
-from headsync.tokens import Vocabulary
+from headsync.text.vocabulary import Vocabulary
 
 WORD_SECONDS = 0.3  # every word takes this long, one after the other
 WAIT_SECONDS = 0.2  # how much more has to arrive before a word is shown

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
+from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Decoded, IntArray, Memory, State, Window
 
 
@@ -83,3 +86,26 @@ def spoken(script: IntArray, end: int) -> tuple[np.ndarray, Memory]:
     log_ctc[np.arange(len(script)), script] = -0.01
     keys = script.astype(np.float32)[None, None, None, :, None]
     return log_ctc, Memory(keys, np.zeros_like(keys))
+
+
+def spikes_of(log_ctc_TV: np.ndarray) -> CtcSpikes:
+    """Where the greedy CTC reading begins a token."""
+    labels = [0, *log_ctc_TV.argmax(1).tolist()]
+    frames = tuple(n for n, (before, label) in enumerate(pairwise(labels)) if label not in (0, before))
+    return CtcSpikes(frames, tuple(labels[n + 1] for n in frames))
+
+
+class Bigrams:
+    """A language model that knows the last token, and how many there were."""
+
+    def __init__(self, seed: int, classes: int) -> None:
+        table = np.random.default_rng(seed).dirichlet(np.ones(classes - 1), size=(50, classes))
+        self.log_p = np.pad(np.log(table), ((0, 0), (0, 0), (1, 0)), constant_values=-np.inf)
+        self.asked = 0
+
+    def start(self, batch: int) -> State:
+        return (np.zeros(batch, np.int64),)
+
+    def step(self, tokens_B: IntArray, state: State) -> tuple[np.ndarray, State]:
+        self.asked += len(tokens_B)
+        return self.log_p[state[0], tokens_B], (state[0] + 1,)

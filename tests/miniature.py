@@ -1,4 +1,4 @@
-"""A miniature of the public tree of AudioMNIST, with tones for digits, and what is said beside it."""
+"""A miniature of AudioMNIST, with tones for digits, and a miniature of speechocean762."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from headsync.data.audiomnist import Counts
-from headsync.data.manifest import Utterance, read_manifest
-from headsync.data.studio import PARTS
+from digit_strings import PARTS
+from headsync.corpora.manifest import Counts, Utterance, read_manifest
 
 SMALL = Counts(train=14, dev=3, test=4)
 FEW = Counts(train=4, dev=1, test=1)
@@ -17,7 +16,7 @@ FEMALE = ("03", "06", "07")
 
 
 def say(path: Path, hertz: float, seconds: float, rate: int, seed: int) -> None:
-    """A tone with silence around it, in faint noise."""
+    """Write a tone with silence around it, in faint noise."""
     generator = np.random.default_rng(seed)
     tone = 0.02 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
     samples = np.pad(tone, rate // 6) + generator.normal(0, 0.0002, len(tone) + 2 * (rate // 6))
@@ -27,10 +26,10 @@ def say(path: Path, hertz: float, seconds: float, rate: int, seed: int) -> None:
 
 SENTENCES = {
     "train": [
-        ("t1", "s1", "WE CALL IT BEAR"),  # of the speaker who is for development
+        ("t1", "s1", "WE CALL IT BEAR"),  # of the development speaker
         ("t2", "s2", "GO TO THE SHOP"),  # sounds like two
         ("t3", "s3", "ZERO THREE FIVE"),  # natural
-        ("t4", "s3", "MY DOG IS OLD"),  # clean, but its speaker is heard in a natural string
+        ("t4", "s3", "MY DOG IS OLD"),  # excluded: its speaker also says a natural string
         ("t5", "s4", "NO ONE KNOWS"),  # a digit among others
         ("t6", "s4", "HE WON IT"),  # sounds like one
         ("t7", "s4", "SEVENTEEN PEOPLE"),  # a word of its own

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,18 +18,19 @@ from typing import Any
 import numpy as np
 import websockets
 
-from headsync.server.house import House
+from headsync.server.app_state import Access, AppState
+from headsync.server.draining_server import DrainingServer
 from headsync.server.limits import Limits
-from headsync.server.run import Departing, build_server
-from headsync.server.service import Service
+from headsync.server.model_service import ModelService
+from headsync.server.single_process import build_server
 
 
 @dataclass(frozen=True)
 class Running:
     """A server at work in a thread."""
 
-    house: House
-    server: Departing
+    state: AppState
+    server: DrainingServer
     port: int
 
     @property
@@ -36,21 +41,52 @@ class Running:
         return f"ws://127.0.0.1:{self.port}{path}"
 
 
+class FakeService:
+    """Base of services without a model; a subclass has a name and `open_session`."""
+
+    name = "fake"
+    created, batching, description, vocabulary = 0, None, None, None
+
+
 @contextmanager
-def run(service: Service | list[Service], limits: Limits, token: str | None = None, port: int = 0) -> Iterator[Running]:
+def run(
+    service: ModelService | list[ModelService],
+    limits: Limits,
+    token: str | None = None,
+    port: int = 0,
+    access: Access = Access(),  # noqa: B008
+) -> Iterator[Running]:
     services = service if isinstance(service, list) else [service]
-    house, ready = House(services, limits, token), threading.Event()
-    server = build_server(house, ready.set)
+    state, ready = AppState(services, limits, token, access), threading.Event()
+    server = build_server(state, ready.set)
     with socket.create_server(("127.0.0.1", port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         assert ready.wait(60)
         try:
-            yield Running(house, server, listener.getsockname()[1])
+            yield Running(state, server, listener.getsockname()[1])
         finally:
             server.should_exit = True
             thread.join(60)
             assert not thread.is_alive()
+
+
+@contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`headsync serve` on a free port, and the address that it tells."""
+    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"http://(127\.0\.0\.1:\d+)", line)
+            assert found, line
+            yield process, found[1]
+        finally:
+            process.kill()
 
 
 async def stream(

@@ -1,4 +1,4 @@
-"""Every benchmark that is published as a command starts, and tells how it is used."""
+"""Every published script starts and prints its usage."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-IN_THEIR_OWN = ("drive", "espnet_network", "espnet_stream", "espnet_train")  # run in the environments of others
-PARTS = ("products", "peak")  # imported by others
-SCRIPTS = [path for path in sorted(BENCHMARKS.rglob("*.py")) if path.stem not in IN_THEIR_OWN + PARTS]
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+OTHER_ENVIRONMENTS = ("drive", "espnet_network", "espnet_stream", "espnet_train")
+MODULES = ("products", "peak")  # imported by other scripts
+RECIPES = ("digits/prepare_digits", "digits/word_times", "digits/steady_noise", "tables/speechocean")
+SCRIPTS = [path for path in sorted(BENCHMARKS.rglob("*.py")) if path.stem not in OTHER_ENVIRONMENTS + MODULES]
+SCRIPTS += [ROOT / "recipes" / f"{name}.py" for name in RECIPES]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_it_tells_how_it_is_used(
+def test_a_script_prints_its_usage(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])
     monkeypatch.syspath_prepend(script.parent)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")  # some set it, and it shall be as before afterwards
+        monkeypatch.setenv(name, "1")  # some scripts set it; monkeypatch restores it
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code == 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import ROOT
 from headsync.config import Config, DataConfig, TrainingConfig
 from headsync.errors import ConfigError
 from headsync.recipe import dump, load_config
@@ -94,9 +96,9 @@ def test_a_choice_lists_what_it_can_be(tmp_path: Path, value: str) -> None:
         "network.dropout = 1.0", "network.attention_dropout = -0.1", "network.dropout = nan",
         "encoder.layers = 0", "encoder.centre_frames = 0", "encoder.left_frames = -1", "encoder.right_frames = -1",
         "decoder.layers = 0", "decoder.threshold = 0.0", "decoder.threshold = nan",
-        "decoding.beam = 0", "decoding.lookahead_frames = 0", "decoding.evidence = 1.5",
-        "decoding.beam = 100000", "decoding.lead_seconds = inf", "decoding.length_bonus = nan",
-        "decoding.lm_weight = inf", "decoding.confidence_scale = inf", "decoding.trailing_seconds = nan",
+        "decoding.beam = 0", "decoding.lookahead_frames = 0", "endpoint.spike_probability = 1.5",
+        "decoding.beam = 100000", "endpoint.lead_seconds = inf", "decoding.length_bonus = nan",
+        "decoding.lm_weight = inf", "decoding.confidence_scale = inf", "endpoint.pause_seconds = nan",
         "data.workers = -1",
         "training.seed = -1", "training.threads = 0", "training.epochs = 0", "training.epochs_per_pass = 0",
         "training.patience = -1", "training.batch_frames = 0", "training.ctc_weight = 1.1",
@@ -118,14 +120,13 @@ def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path, width: i
 
 
 def test_the_longest_utterance_is_longer_than_the_silence_that_ends_one(tmp_path: Path) -> None:
-    message = complaint(tmp_path, "[decoding]\ntrailing_seconds = 30\nlongest_seconds = 20")
-    expected = "must be at least trailing_seconds = 30.0, the pause that ends it sooner"
-    assert message == f"decoding.longest_seconds = 20.0 {expected}"
+    message = complaint(tmp_path, "[endpoint]\npause_seconds = 30\nlongest_seconds = 20")
+    assert message == "endpoint.longest_seconds = 20.0 must be at least pause_seconds = 30.0"
 
 
 def test_an_endpoint_may_never_come(tmp_path: Path) -> None:
     """Infinity is a number of frames that no stream reaches."""
-    never = load(tmp_path, "[decoding]\nlongest_seconds = inf\nsilence_seconds = inf").decoding
+    never = load(tmp_path, "[endpoint]\nlongest_seconds = inf\nsilence_seconds = inf").endpoint
     assert min(never.longest_frames, never.silence_frames) > 10**9
 
 
@@ -157,7 +158,7 @@ def test_mistakes_in_overrides_are_told_as_those_in_a_recipe(tmp_path: Path) -> 
 
 
 def test_a_recipe_that_is_not_there_or_not_toml_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such recipe"):
+    with pytest.raises(ConfigError, match="no such recipe; see recipes/"):
         load_config(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
@@ -165,6 +166,67 @@ def test_a_recipe_that_is_not_there_or_not_toml_is_told(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not a TOML file"):
         load_config(tmp_path / "recipe.toml")
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_extends_another_key_by_key(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", 'kind = "recogniser"\n[network]\nwidth = 64\nheads = 2\n[training]\nseed = 3')
+    write(tmp_path / "inner" / "middle.toml", 'extends = "../base.toml"\n[network]\nwidth = 32\n[data]\ntrain = "a"')
+    top = write(tmp_path / "top.toml", 'extends = "inner/middle.toml"\n[training]\nepochs = 2')
+    config = load_config(top, ["training.seed=4"])
+    assert (config.network.width, config.network.heads) == (32, 2)
+    assert (config.data.train, config.training.epochs, config.training.seed) == ("a", 2, 4)
+    assert load_config(write(tmp_path / "dumped.toml", dump(config))) == config
+    assert "extends" not in dump(config)
+
+
+def test_a_recipe_that_extends_nothing_or_itself_is_an_error(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    write(one, 'extends = "two.toml"')
+    with pytest.raises(ConfigError, match=r"two\.toml: no such recipe; .*one\.toml extends it"):
+        load_config(one)
+    write(two, 'extends = "one.toml"')
+    with pytest.raises(ConfigError, match=r"two\.toml: extends = 'one\.toml' makes a cycle: .*one.toml -> .*two.toml"):
+        load_config(one)
+    write(one, "extends = 3")
+    with pytest.raises(ConfigError, match="must be the path of a recipe, in quotes"):
+        load_config(one)
+    write(one, 'extends = "three.toml"\n[network]\nwidth = 32')
+    write(tmp_path / "three.toml", "network = 5")
+    assert load_config(one).network.width == 32
+    write(tmp_path / "three.toml", "[network]\nwidht = 32")
+    with pytest.raises(ConfigError, match=r"one\.toml: network\.widht is not a setting"):
+        load_config(one)
+
+
+def test_sinusoids_and_reused_left_frames_exclude_each_other(tmp_path: Path) -> None:
+    text = '[encoder]\nmode = "reuse"\npositions = "sinusoids"'
+    assert complaint(tmp_path, text).startswith('encoder.positions = "sinusoids" needs mode')
+
+
+def test_no_energy_bias_is_written_as_a_word(tmp_path: Path) -> None:
+    config = load(tmp_path, '[decoder]\nenergy_bias = "none"')
+    assert config.decoder.energy_bias is None
+    assert load(tmp_path, dump(config)) == config
+    assert complaint(tmp_path, '[decoder]\nenergy_bias = "no"') == "decoder.energy_bias = 'no' must be a number"
+
+
+def test_every_setting_is_used_by_a_recipe_a_command_or_a_test() -> None:
+    used = "\n".join(
+        path.read_text(encoding="utf-8")
+        for pattern in ("recipes/**/*.toml", "recipes/**/*.py", "src/headsync/cli/*.py", "tests/**/*.py")
+        for path in ROOT.glob(pattern)
+        if path.name != "test_config.py"
+    )
+    for table in fields(Config()):
+        if table.name != "kind":
+            for setting in fields(getattr(Config(), table.name)):
+                assert re.search(rf"\b{setting.name}\b", used), f"{table.name}.{setting.name} is used nowhere"
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # a surrogate alone is no text that UTF-8 can hold

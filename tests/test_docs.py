@@ -1,4 +1,4 @@
-"""The documentation is held to the code: its commands and code run, its links resolve, its tables agree."""
+"""The documentation agrees with the code: commands and code blocks run, links resolve, tables are complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 import headsync
-from headsync import config, events, folder
+from headsync import config, events, model_folder
 from headsync.cli.app import app
 from headsync.engine.onnx import NAMES
 
@@ -30,15 +30,16 @@ README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/**/*.md", "recipes/*.md", "src/headsync/models/*/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "results/*.md", "recipes/**/*.md", "src/headsync/models/*/README.md")
     for page in ROOT.glob(pattern)
 )
-MOST_README_LINES = 150
+MOST_README_LINES = 120
+MOST_DECISION_LINES = 25
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-# taking pages apart
+# parsing pages
 
 
 def fences(page: Path, language: str) -> list[str]:
@@ -56,7 +57,7 @@ def inline_code(page: Path) -> list[str]:
 
 
 def section(page: Path, heading: str) -> str:
-    """What stands under a heading, up to the next one of its kind."""
+    """The text under a second-level heading, up to the next one."""
     text = page.read_text(encoding="utf-8")
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found, f'{page.name} has no heading "{heading}"'
@@ -64,13 +65,13 @@ def section(page: Path, heading: str) -> str:
 
 
 def rows(text: str) -> dict[str, str]:
-    """The rows of tables whose first cell is a name in code, or several: each name, and the second cell."""
+    """Rows of tables whose first cell contains only code: each name with the second cell."""
     found = re.findall(r"^\| (`[^|]+`) \| ([^|]*?) \|", text, re.MULTILINE)
     return {name: second for names, second in found for name in re.findall(r"`([^`]+)`", names)}
 
 
 def commands_of(script: str) -> Iterator[list[str]]:
-    """Every call of headsync in a script, without what it is piped to and where its output goes."""
+    """Every call of headsync in a script, without pipes and redirections."""
     for line in script.splitlines():
         reader = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|><;&")
         reader.whitespace_split = True
@@ -81,12 +82,12 @@ def commands_of(script: str) -> Iterator[list[str]]:
 
 
 def indented(page: Path) -> str:
-    """Code blocks that are set apart by four spaces."""
+    """Code blocks that are indented by four spaces."""
     return "\n".join(re.findall(r"^    (\S.*)$", prose(page), re.MULTILINE))
 
 
 def slug(heading: str) -> str:
-    """The anchor that a heading gets where Markdown is shown."""
+    """The anchor of a heading, as GitHub and MyST compute it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
@@ -114,10 +115,16 @@ def test_links_resolve(page: Path) -> None:
 
 
 @pages
-def test_files_that_are_named_exist(page: Path) -> None:
+def test_named_files_exist(page: Path) -> None:
     for name in inline_code(page):
         if re.fullmatch(r"[\w/.-]+\.py|(?:src|tests|docs|benchmarks|recipes)/[\w/.-]*", name):
-            assert any((place / name).exists() for place in (ROOT, PACKAGE, page.parent)), f"there is no {name}"
+            assert any((place / name).exists() for place in (ROOT, PACKAGE, page.parent)), f"{name} does not exist"
+
+
+@pages
+def test_scripts_of_commands_exist(page: Path) -> None:
+    for script in re.findall(r"\bpython3? ((?:benchmarks|recipes)/[\w/.-]+)", page.read_text(encoding="utf-8")):
+        assert (ROOT / script).is_file(), f"{script} does not exist"
 
 
 @pages
@@ -148,7 +155,7 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 
 def parse(words: list[str], *, complete: bool) -> None:
-    """Let the command line read a command without running it; raises what it would complain about."""
+    """Parse a command without running it; unknown commands and options and missing arguments are assertion errors."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("headsync", [], resilient_parsing=True)
     rest = [word for word in words if word != "--help"]
@@ -165,7 +172,7 @@ def parse(words: list[str], *, complete: bool) -> None:
 
 
 @pages
-def test_every_command_is_understood(page: Path) -> None:
+def test_every_command_parses(page: Path) -> None:
     for script in [*fences(page, "sh"), *fences(page, "console"), indented(page)]:
         for words in commands_of(script):
             parse(words, complete="--help" not in words)
@@ -173,7 +180,7 @@ def test_every_command_is_understood(page: Path) -> None:
         parse(words, complete=False)
 
 
-def test_a_command_that_does_not_exist_is_found() -> None:
+def test_an_unknown_command_is_detected() -> None:
     for wrong in (["transscribe", "a.wav"], ["transcribe", "a.wav", "--modle", "m"], ["evaluate", "m"]):
         with pytest.raises(AssertionError, match=r"No such|Missing"):
             parse(wrong, complete=True)
@@ -212,6 +219,18 @@ def test_the_reference_has_every_setting_and_default(table: dataclasses.Field[An
     assert {key: tomllib.loads(f"value = {text}")["value"] for key, text in documented.items()} == defaults
 
 
+@pages
+def test_named_settings_exist(page: Path) -> None:
+    if "history" in page.parts or page.name == "CHANGELOG.md":
+        pytest.skip("settings of earlier versions")
+    known = {
+        (table.name, name) for table in TABLES for name in dataclasses.asdict(getattr(config.Config(), table.name))
+    }
+    tables = "|".join(table.name for table in TABLES)
+    named = re.findall(rf"(?<![\w./])({tables})\.([a-z_]+)(?![\w.(/])", " ".join(inline_code(page)))
+    assert set(named) <= known
+
+
 @pytest.mark.parametrize("event", [events.Word, events.Partial, events.Final, events.Endpoint, events.Alternative])
 def test_the_reference_has_every_field_of_events(event: type) -> None:
     page = REFERENCE / "events.md"
@@ -225,16 +244,65 @@ def test_the_reference_has_every_public_name() -> None:
     assert set(headsync.__all__) <= named
 
 
+def test_the_api_reference_has_every_public_name() -> None:
+    page = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. (?:auto\w+|py:data):: headsync\.(\w+)", page, re.MULTILINE)
+    assert sorted(documented) == sorted(headsync.__all__)
+
+
+def test_the_glossary_has_every_test_set_of_the_results() -> None:
+    known = rows(section(REFERENCE / "glossary.md", "Test sets")).keys()
+    named = re.findall(r"^\| `([\w-]+)`", (ROOT / "results" / "digits.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) > 6
+    assert set(named) <= known
+
+
+def test_the_site_has_every_page() -> None:
+    """The build fails for a page without a table of contents; this test checks the folders that it reads."""
+    folders = {page.relative_to(ROOT).parts[0] for page in PAGES if page.parent != ROOT}
+    config = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    assert all(f'"{folder}/' in config for folder in folders)
+
+
+def test_the_picture_of_the_data_path_names_packages_that_exist() -> None:
+    picture = (ROOT / "docs" / "explanation" / "pictures" / "data-path.svg").read_text(encoding="utf-8")
+    named = [
+        name
+        for text in re.findall(r'class="(?:net-)?where"[^>]*>([^<]*)<', picture)
+        for name in re.findall(r"[\w/.]+", text)
+    ]
+    assert len(named) >= 6
+    assert all((PACKAGE / name).exists() for name in named)
+
+
 def test_the_reference_has_every_file_of_a_model() -> None:
-    files = {folder.WEIGHTS, folder.CONFIG, folder.VOCABULARY, folder.STATISTICS, folder.CARD}
-    files |= {folder.GRAPHS, f"{folder.LANGUAGE_MODEL}/", *(f"{name}.onnx" for name in NAMES)}
+    files = {
+        model_folder.WEIGHTS,
+        model_folder.CONFIG,
+        model_folder.VOCABULARY,
+        model_folder.STATISTICS,
+        model_folder.CARD,
+        model_folder.CHECKSUMS,
+    }
+    files |= {model_folder.GRAPHS, f"{model_folder.LANGUAGE_MODEL}/", *(f"{name}.onnx" for name in NAMES)}
     assert rows((REFERENCE / "model-folder.md").read_text(encoding="utf-8")).keys() == files
 
 
 def test_every_decision_is_listed() -> None:
-    text = section(ROOT / "docs" / "explanation" / "architecture.md", "Decisions")
-    listed = re.findall(r"decisions/(\d{4}[\w-]+\.md)\)", text)
-    assert listed == sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^(\d+)\. \[(.*)\]\((.*)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    files = sorted(folder.glob("0*.md"))
+    assert [name for _, _, name in listed] == [path.name for path in files]
+    assert [int(number) for number, _, _ in listed] == [int(path.name[:4]) for path in files]
+    for (number, title, _), path in zip(listed, files, strict=True):
+        assert path.read_text(encoding="utf-8").startswith(f"# {number}. {title}\n")
+
+
+def test_decisions_are_numbered_without_gaps_and_short() -> None:
+    files = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    assert [int(path.name[:4]) for path in files] == list(range(1, len(files) + 1))
+    for path in files:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_DECISION_LINES, path.name
 
 
 # code
@@ -247,13 +315,13 @@ def run(words: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which the README's training commands have been run, on a part of the corpus and for one epoch."""
-    place, before = tmp_path_factory.mktemp("workshop"), Path.cwd()
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which the commands of recipes/toy/README.md have run, on a part of the corpus for one epoch."""
+    place, before = tmp_path_factory.mktemp("toy"), Path.cwd()
     shutil.copytree(ROOT / "recipes", place / "recipes")
     os.chdir(place)
     try:
-        (script,) = (script for script in fences(README, "sh") if "headsync prepare toy" in script)
+        (script,) = fences(ROOT / "recipes" / "toy" / "README.md", "sh")
         for words in commands_of(script):
             shorter = ["training.epochs=1", "training.untruncated_updates=1"] if words[0] == "train" else []
             run(words + shorter)
@@ -265,19 +333,19 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.chdir(before)
 
 
-def test_the_readme_trains_a_model(workshop: Path) -> None:
-    model = folder.load_folder(workshop / "runs" / "toy" / "model")
+def test_the_toy_commands_train_a_model(toy_folder: Path) -> None:
+    model = model_folder.load_folder(toy_folder / "runs" / "toy" / "model")
     assert model.vocabulary.decode([1, 2, 3, 4, 5, 6]) == "ba di gu ke mo su"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if fences(page, "python")], ids=lambda page: page.stem)
-def test_python_code_runs(page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page one after the other, the default model being the one that was just trained."""
-    monkeypatch.setattr(folder, "SHIPPED", workshop / "runs" / "toy")
-    monkeypatch.setattr(folder, "DEFAULT", "model")
-    samples, rate = soundfile.read(workshop / "runs/data/toy/test/test-00000.flac", dtype="float32")
-    soundfile.write(workshop / "talk.wav", samples, rate)
-    (workshop / "notes.txt").write_text("not sound", encoding="utf-8")
+def test_python_code_runs(page: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page in order; the default model is the one just trained."""
+    monkeypatch.setattr(model_folder, "SHIPPED", toy_folder / "runs" / "toy")
+    monkeypatch.setattr(model_folder, "DEFAULT", "model")
+    samples, rate = soundfile.read(toy_folder / "runs/data/toy/test/test-00000.flac", dtype="float32")
+    soundfile.write(toy_folder / "talk.wav", samples, rate)
+    (toy_folder / "notes.txt").write_text("not sound", encoding="utf-8")
     names: dict[str, Any] = {"chunks": np.array_split(samples, 20), "__name__": "docs"}
     for block in fences(page, "python"):
         exec(compile(block, str(page), "exec"), names)
@@ -285,14 +353,14 @@ def test_python_code_runs(page: Path, workshop: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def recording() -> Path:
-    """A bundled recording, where a model is shipped that understands it."""
-    if folder.DEFAULT not in folder.shipped():
-        pytest.skip(f"the model {folder.DEFAULT} is not in this checkout")
+    """A bundled recording, if the default model is in this checkout."""
+    if model_folder.DEFAULT not in model_folder.shipped():
+        pytest.skip(f"the model {model_folder.DEFAULT} is not in this checkout")
     return sorted((PACKAGE / "demo").glob("*.flac"))[0]
 
 
 def test_the_six_lines_recognise_a_bundled_recording(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from headsync.audio import mix_down, read_audio, resample
+    from headsync.frontend.audio import mix_down, read_audio, resample
 
     (six_lines,) = fences(README, "python")
     samples = resample(mix_down(read_audio(recording)[0]), read_audio(recording)[1])
@@ -304,8 +372,8 @@ def test_the_six_lines_recognise_a_bundled_recording(recording: Path, capsys: py
 
 def test_the_commands_of_the_readme_run(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copy(recording, tmp_path / "talk.wav")  # what a file holds is told by its content
+    shutil.copy(recording, tmp_path / "talk.wav")  # the format is detected from the content
     (script,) = (script for script in fences(README, "sh") if "headsync models" in script)
     for words in commands_of(script):
-        if words not in (["listen"], ["serve"]):  # there may be no microphone, and a server does not end
+        if words not in (["listen"], ["serve"]):  # no microphone, and a server that does not end
             assert run(words)

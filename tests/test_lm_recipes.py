@@ -10,10 +10,10 @@ import torch
 from conftest import ROOT
 from headsync.config import Config, LanguageConfig
 from headsync.errors import ConfigError
-from headsync.nn.lm import LanguageNetwork
+from headsync.nn.lstm_lm import LanguageNetwork
 from headsync.recipe import dump, load_config
 
-RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if load_config(path).kind == "lm")
+RECIPES = sorted((ROOT / "recipes" / "lm").glob("*.toml"))
 TOKENS = {"characters": 30, "bpe": 5000, "words": 1000}
 
 
@@ -25,7 +25,7 @@ def test_a_recipe_builds_its_network(path: Path) -> None:
     assert (model.lstm.num_layers, model.lstm.hidden_size) == (config.language.layers, config.language.width)
     assert config.data.train
     assert config.data.dev or config.language.held_out
-    assert Path(config.training.folder).name == path.stem
+    assert Path(config.training.folder).name == f"lm-{path.stem}"
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,14 @@ def test_a_recipe_builds_its_network(path: Path) -> None:
     [("wsj", 1, 1000, "words"), ("aishell1", 2, 650, "characters"), ("librispeech", 4, 2048, "bpe")],
 )
 def test_the_papers_language_models(name: str, layers: int, width: int, tokens: str) -> None:
-    config = load_config(ROOT / "recipes" / f"lm-{name}.toml")
+    config = load_config(ROOT / "recipes" / "lm" / f"{name}.toml")
     assert (config.language.layers, config.language.width, config.data.tokens) == (layers, width, tokens)
+
+
+def test_the_librispeech_model_is_trained_by_plain_sgd() -> None:
+    config = load_config(ROOT / "recipes" / "lm" / "librispeech.toml")
+    assert (config.language.optimiser, config.language.rate, config.language.decay) == ("sgd", 1.0, 1.0)
+    assert (config.training.epochs, config.training.patience) == (20, 3)
 
 
 def complaint(folder: Path, text: str) -> str:

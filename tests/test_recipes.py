@@ -9,16 +9,18 @@ import torch
 
 from conftest import ROOT
 from headsync.attention import MECHANISMS
-from headsync.data import toy
-from headsync.data.manifest import read_manifest
-from headsync.features import NUM_MEL
-from headsync.measure.evaluate import evaluate
+from headsync.corpora import toy
+from headsync.corpora.manifest import read_manifest
+from headsync.evaluation.evaluate import evaluate
 from headsync.nn.model import Model
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
-from headsync.train.loop import train
+from headsync.training import train
 
-RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if load_config(path).kind == "recogniser")
+FOLDER = ROOT / "recipes"
+RECIPES = sorted(
+    path for path in FOLDER.glob("**/*.toml") if path.parent.name != "tables" and load_config(path).kind == "recogniser"
+)
 CLASSES = {"words": 12, "characters": 52, "bpe": 5002}  # with the blank and the end
 
 
@@ -38,15 +40,7 @@ def test_a_recipe_says_what_it_learns_from_and_where_it_goes(path: Path) -> None
     config = load_config(path)
     assert config.data.train
     assert config.data.dev
-    assert Path(config.training.folder).name == path.stem
-
-
-def test_the_shipped_models_recipe_fits_into_the_package_and_looks_ahead_640_ms_at_most() -> None:
-    config = load_config(ROOT / "recipes" / "digits.toml")
-    bytes_of_weights = 4 * sum(p.numel() for p in Model(config, NUM_MEL, CLASSES["words"]).parameters())
-    assert bytes_of_weights < 15_000_000
-    assert config.decoding.lookahead_frames * 0.04 <= 0.64
-    assert config.decoder.attention == "hs-dacs"
+    assert Path(config.training.folder).name in (path.stem, f"{path.parent.name}-{path.stem}")
 
 
 @pytest.mark.parametrize(("task", "width", "heads", "epochs", "factor", "ctc", "beam", "lm_weight", "classes"), [
@@ -57,7 +51,7 @@ def test_the_shipped_models_recipe_fits_into_the_package_and_looks_ahead_640_ms_
 def test_the_recipes_of_the_papers_tasks_have_its_figures(
     task: str, width: int, heads: int, epochs: int, factor: float, ctc: float, beam: int, lm_weight: float, classes: int
 ) -> None:
-    for path in sorted((ROOT / "recipes").glob(f"{task}-*.toml")):
+    for path in sorted((FOLDER / task).glob("*.toml")):
         config = load_config(path)
         network, training, decoding = config.network, config.training, config.decoding
         assert (network.width, network.heads, network.feedforward, network.kernels) == (width, heads, 2048, 256)
@@ -65,25 +59,35 @@ def test_the_recipes_of_the_papers_tasks_have_its_figures(
         assert (training.ctc_weight, training.label_smoothing, network.dropout) == (0.3, 0.1, 0.1)
         assert (decoding.ctc_weight, decoding.beam, decoding.lm_weight) == (ctc, beam, lm_weight)
         assert (config.data.published_classes, decoding.lookahead_frames) == (classes, 16)
+        assert (decoding.policy, config.endpoint.whole_recording) == ("published", True)
         assert config.features.pitch
         layers = (12, 6) if path.stem.endswith("12-6") else (6, 12)
         assert (config.encoder.layers, config.decoder.layers) == layers
 
 
+@pytest.mark.parametrize("task", ["wsj", "aishell1", "librispeech"])
+def test_the_paper_recipes_have_no_bias_and_halt_from_the_first_update_and_our_variant_extends_them(task: str) -> None:
+    for name in ("hs-dacs", "dacs"):
+        config = load_config(FOLDER / task / f"{name}.toml")
+        assert (config.decoder.energy_bias, config.training.untruncated_updates) == (None, 0)
+        assert (config.encoder.positions, config.decoder.frame_positions) == ("sinusoids", False)
+    biased = load_config(FOLDER / task / "hs-dacs-biased.toml")
+    assert (biased.decoder.energy_bias, biased.training.untruncated_updates) == (-3.0, 25_000)
+
+
 def test_every_system_of_the_papers_tables_has_a_recipe() -> None:
-    names = {path.stem for path in RECIPES}
-    assert {
-        f"{task}-{system}" for task in ("wsj", "aishell1", "librispeech") for system in ("dacs", "hs-dacs")
-    } <= names
-    assert {"librispeech-offline", "librispeech-hs-dacs-12-6"} <= names
-    assert {path.stem for path in (ROOT / "recipes").glob("lm-*.toml")} >= {"lm-wsj", "lm-aishell1", "lm-librispeech"}
+    names = {str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("*/*.toml")}
+    tasks = ("wsj", "aishell1", "librispeech")
+    assert {f"{task}/{system}" for task in tasks for system in ("dacs", "hs-dacs")} <= names
+    assert {"librispeech/offline", "librispeech/hs-dacs-12-6"} <= names
+    assert {f"lm/{task}" for task in tasks} <= names
 
 
 @pytest.mark.slow
 def test_the_toy_recipe_learns_to_stream(tmp_path: Path) -> None:
     toy.prepare(tmp_path / "data")
     overrides = [f"data.{part}={tmp_path}/data/{part}.jsonl" for part in ("train", "dev")]
-    model = train(ROOT / "recipes" / "toy.toml", [*overrides, f"training.folder={tmp_path}/run"])
+    model = train(ROOT / "recipes" / "toy" / "toy.toml", [*overrides, f"training.folder={tmp_path}/run"])
     report = evaluate(Recognizer.load(model), read_manifest(tmp_path / "data" / "test.jsonl"))
     assert report.counts.words > 100
     assert report.error_rate is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +15,21 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from headsync import Attention, AudioError, ConfigError, Endpoint, Event, Final, Partial, Recognizer, shipped_models
-from headsync.audio import resample
-from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
-from headsync.engine.trace import TracingEngine
-from headsync.features import NUM_MEL, Statistics, log_mel, normalise
-from headsync.folder import WEIGHTS, save_folder
+from headsync.config import (
+    Config,
+    DecoderConfig,
+    DecodingConfig,
+    EncoderConfig,
+    EndpointConfig,
+    FeaturesConfig,
+    NetworkConfig,
+)
+from headsync.engine.tracing import TracingEngine
+from headsync.frontend.audio import resample
+from headsync.frontend.features import Features, Statistics, normalise
+from headsync.model_folder import WEIGHTS, save_folder
 from headsync.nn.model import Model
-from headsync.tokens import Vocabulary
+from headsync.text.vocabulary import Vocabulary
 from random_weights import scrambled
 
 RATES = [4000, 8000, 11_025, 16_000, 22_050, 44_100, 48_000, 192_000]
@@ -40,18 +49,18 @@ def sound(rate: int, channels: int = 1, kind: str = "float32") -> np.ndarray:
     return (samples * 32767).astype(np.int16) if kind == "int16" else samples.astype(kind)
 
 
-def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5) -> None:
+def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, pitch: bool = False) -> None:
     """A model that has learned nothing, but whose CTC hears tokens in the louder half of `sound`."""
     config = Config(
+        features=FeaturesConfig(pitch),
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
         encoder=EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
         decoder=DecoderConfig(2, attention, energy_bias=-2.0),
-        decoding=DecodingConfig(
-            lookahead_frames=5, lead_seconds=0.16, trailing_seconds=0.24, longest_seconds=0.8, most_tokens_per_frame=0.2
-        ),
+        decoding=DecodingConfig(lookahead_frames=5, most_tokens_per_frame=0.2),
+        endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
     )
-    model = scrambled(Model(config, NUM_MEL, VOCABULARY.size), seed)
-    features = log_mel(sound(16_000))
+    model = scrambled(Model(config, config.features.columns, VOCABULARY.size), seed)
+    features = Features.of(config.features).whole(sound(16_000))
     statistics = Statistics.of([features])
     with torch.inference_mode():
         known = torch.tensor(normalise(features, statistics)[None], dtype=torch.float64)
@@ -290,6 +299,44 @@ def test_audio_seconds_count_the_sound(recognizer: Recognizer) -> None:
     for samples in np.split(sound(44_100), range(0, 44_100, 441)):
         session.push(samples, 44_100)
     assert session.audio_seconds == len(sound(44_100)) / 44_100
+
+
+@pytest.mark.parametrize("pitch", [False, True])
+def test_an_event_comes_with_the_sample_that_its_time_names(tmp_path: Path, pitch: bool) -> None:
+    """Before the end of a stream: exactly when so much audio has arrived, and not one sample later or earlier."""
+    save_random_model(tmp_path, pitch=pitch)
+    recognizer, samples = Recognizer.load(tmp_path), sound(16_000)
+    session = recognizer.session()
+    times = sorted({round(event.time_seconds * 16_000) for event in session.push(samples, 16_000)})
+    assert len(times) >= 3
+    session, pushed = recognizer.session(), 0
+    for time in times:
+        assert session.push(samples[pushed : time - 1], 16_000) == []
+        events = session.push(samples[time - 1 : time], 16_000)
+        assert {round(event.time_seconds * 16_000) for event in events} == {time}
+        pushed = time
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
+def test_events_at_the_end_need_all_of_the_audio(recognizer: Recognizer, rate: int) -> None:
+    found = 0
+    for seconds in np.arange(0.6, 2.4, 0.0153 if rate != 16_000 else 0.153):
+        session = recognizer.session()
+        session.push(sound(rate)[: round(seconds * rate)], rate)
+        events = session.finish()
+        assert {event.time_seconds for event in events} <= {session.audio_seconds}
+        found += len(events)
+    assert found > 5
+
+
+def test_a_session_in_use_by_another_thread_is_refused(recognizer: Recognizer) -> None:
+    session = recognizer.session()
+    with session._exclusively(), ThreadPoolExecutor(1) as other:
+        for call in (lambda: session.push(sound(16_000), 16_000), session.finish):
+            with pytest.raises(AudioError, match="in use by another thread"):
+                other.submit(call).result()
+    events = session.push(sound(16_000), 16_000) + session.finish()
+    assert events == listen(recognizer, sound(16_000), 16_000)  # and nothing is lost
 
 
 def test_finishing_twice_brings_nothing(recognizer: Recognizer) -> None:

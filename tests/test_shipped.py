@@ -8,14 +8,16 @@ from pathlib import Path
 import jiwer
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from digit_corpus import DIGITS, find_takes, natural_strings, read_kaldi, split_speakers
 from headsync import Final, ModelError, Recognizer, Word
-from headsync.audio import mix_down, read_audio, resample
+from headsync.cli.app import app
 from headsync.cli.demo import RECORDINGS
-from headsync.data.audiomnist import DIGITS, find_takes, natural_strings, prepare, split_speakers
-from headsync.data.kaldi import read_kaldi
-from headsync.data.manifest import Counts, read_manifest
-from headsync.folder import shipped
+from headsync.corpora.manifest import Counts, read_manifest
+from headsync.frontend.audio import mix_down, read_audio, resample
+from headsync.model_folder import CARD, CHECKSUMS, CONFIG, WEIGHTS, shipped
+from prepare_digits import prepare
 
 RATE = 16_000
 
@@ -105,6 +107,20 @@ def test_a_room_full_of_voices_brings_no_word_and_loses_none(
     counted = jiwer.process_words([one.text for one in utterances], texts)
     assert counted.deletions == 0
     assert counted.substitutions + counted.insertions <= 2
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_shipped_files_have_checksums(name: str, tmp_path: Path) -> None:
+    """Two thousand bytes overwritten in the weights: an error, not an empty text."""
+    copy = Path(shutil.copytree(shipped()[name], tmp_path / name))
+    listed = {line.split("  ")[1] for line in (copy / CHECKSUMS).read_text().splitlines()}
+    assert listed == {path.name for path in copy.iterdir()} - {CHECKSUMS, CONFIG, CARD}
+    with (copy / WEIGHTS).open("r+b") as file:
+        file.seek(100_000)
+        file.write(bytes(2000))
+    done = CliRunner().invoke(app, ["transcribe", str(min(RECORDINGS.glob("*.flac"))), "--model", str(copy)])
+    assert done.exit_code == 1
+    assert "weights.safetensors: damaged: its checksum differs" in " ".join(done.output.split())
 
 
 def test_a_model_with_an_unknown_mechanism_is_told_in_one_sentence(tmp_path: Path) -> None:

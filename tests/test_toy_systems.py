@@ -14,13 +14,13 @@ import pytest
 
 from conftest import ROOT
 from headsync.attention import MECHANISMS
-from headsync.data import toy
+from headsync.corpora import toy
 from headsync.recipe import load_config
 
-SCRIPT = ROOT / "recipes" / "toy_systems.py"
+SCRIPT = ROOT / "recipes" / "toy" / "systems.py"
 RESULT: dict[str, Any] = {
     "encoder": "reuse", "error_rate": 0.0125, "decoder_alone": 0.25, "counts": {"errors": 2, "words": 160},
-    "cost_ratio": 0.5, "delay_median_seconds": 0.25, "delay_p95_seconds": None, "updates": 800,
+    "cost_ratio": 0.5, "delays": {"user_perceived": {"p50": 0.25, "p95": 0.5}}, "updates": 800,
     "training_seconds": 61.0,
 }  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_what_is_finished_is_not_repeated_unless_asked_for(
 def test_the_table_is_markdown(script: ModuleType) -> None:
     head, line, row = script.table({"mta": RESULT}).splitlines()
     assert head.count("|") == line.count("|") == row.count("|")
-    assert row == "| mta | reuse | 1.2% | 2 of 160 | 25.0% | 0.50 | 0.25 / - | 800 | 61 s |"
+    assert row == "| mta | reuse | 1.2% | 2 of 160 | 25.0% | 0.50 | 0.25 / 0.50 s | 800 | 61 s |"
 
 
 @pytest.fixture(scope="module")

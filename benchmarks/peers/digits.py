@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headsync.audio import mix_down, read_audio, resample
-from headsync.data.manifest import read_manifest
-from headsync.measure.errors import count_errors
+from headsync.corpora.manifest import read_manifest
+from headsync.evaluation.error_rate import count_errors
+from headsync.frontend.audio import mix_down, read_audio, resample
 
 PACKAGES = {"moonshine": "moonshine-voice==0.0.49", "pocketsphinx": "pocketsphinx==5.1.1"}
 ROWS = {  # name of the driver: where it runs

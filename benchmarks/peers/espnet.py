@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from headsync.engine.untrained import untrained
+from headsync.engine.random_model import untrained
 
 THEIRS, OURS = (Path(__file__).parent / name for name in ("espnet_stream.py", "headsync_stream.py"))
 RATES = {52: 15.0}  # tokens in a second: characters; of larger vocabularies words and pieces

@@ -15,9 +15,9 @@ import numpy as np
 from peak import peak_mb
 
 from headsync.engine import load_engine
+from headsync.evaluation.speed import PacedEngine
 from headsync.events import Final, Partial
-from headsync.folder import load_folder
-from headsync.measure.speed import Paced
+from headsync.model_folder import load_folder
 from headsync.recognizer import Recognizer
 
 RATE, PIECE = 16_000, 1_600
@@ -26,7 +26,7 @@ WARM_UP_SECONDS = 3.0
 
 def stream(folder, engine, beam, seconds, rate):
     """Computing, and the sound heard at the first token."""
-    paced = Paced(engine, rate, folder.vocabulary.size)
+    paced = PacedEngine(engine, rate, folder.vocabulary.size)
     session = Recognizer(folder, paced, replace(folder.config.decoding, beam=beam)).session()
     sound = 0.1 * np.random.default_rng(1).standard_normal(round(seconds * RATE)).astype(np.float32)
     first, began = None, time.process_time()

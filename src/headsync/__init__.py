@@ -2,24 +2,27 @@
 
     >>> import headsync
     >>> recognizer = headsync.Recognizer.load()
-    >>> session = recognizer.session()
-    >>> for chunk in microphone:
-    ...     for event in session.push(chunk, sample_rate=16_000):
-    ...         print(event)
-    >>> session.finish()
+    >>> with recognizer.session() as session:
+    ...     for chunk in microphone:
+    ...         for event in session.push(chunk, sample_rate=16_000):
+    ...             print(event)
+    ...     print(session.finish())
 
 Start reading at `headsync.recognizer`.
 """
 
 from __future__ import annotations
 
+from headsync.async_session import AsyncSession
 from headsync.errors import AudioError, ConfigError, DataError, HeadsyncError, ModelError, TrainingError
 from headsync.events import Alternative, Attention, Endpoint, Event, Final, Partial, Word
-from headsync.folder import shipped as shipped_models
+from headsync.frontend.audio import read_audio
+from headsync.model_folder import shipped as shipped_models
 from headsync.recognizer import Recognizer, Session
 
 __all__ = [
     "Alternative",
+    "AsyncSession",
     "Attention",
     "AudioError",
     "ConfigError",
@@ -35,6 +38,7 @@ __all__ = [
     "TrainingError",
     "Word",
     "__version__",
+    "read_audio",
     "shipped_models",
 ]
 

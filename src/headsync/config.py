@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypedDict
 
 from headsync.errors import ConfigError
-from headsync.framing import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
+from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
 
 HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
@@ -56,8 +56,11 @@ class EncoderConfig:
     centre_frames: int = 16
     right_frames: int = 16
     mode: Literal["isolated", "reuse", "contextual", "full"] = "isolated"
+    positions: Literal["distance", "sinusoids"] = "distance"  # a learned bias per distance, or sinusoids on the input
 
     def __post_init__(self) -> None:
+        if self.positions == "sinusoids" and self.mode == "reuse":
+            raise ConfigError('positions = "sinusoids" needs mode = "isolated", "contextual" or "full"')
         _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
         _at_least(0, left_frames=self.left_frames, right_frames=self.right_frames)
 
@@ -69,7 +72,7 @@ class DecoderConfig:
     layers: int = 12  # N_d
     attention: str = "hs-dacs"
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
-    energy_bias: float = -3.0  # where the learned bias of the energies starts
+    energy_bias: float | None = -3.0  # initial value of a learned bias of the energies; "none": no bias (the paper)
     reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
     energy_noise: float = 1.0  # deviation of the noise on energies in training: HMA, MoChA, MMA-MoChA, MTA
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
@@ -81,6 +84,7 @@ class DecoderConfig:
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
+    frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
@@ -104,56 +108,66 @@ class DecodingConfig:
     pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: all
     lookahead_frames: int = 16  # M
     halting: Literal["monotone", "free"] = "monotone"  # whether t_i never falls below t_{i-1}
-    blockwise: Literal["published", "corrected"] = "corrected"  # the rules of BS-DEC
-    block_frames: int = 8  # of its corrected rules: how often it is searched
-    evidence: float = 0.5  # a frame whose CTC blank falls below 1 - evidence speaks of a token
-    onset: float = 0.5  # and an utterance opens only with a frame whose blank falls below 1 - onset
-    onset_pair: float = 1.0  # or with two tokens within a second, whose blanks fall below 1 - onset_pair
-    foreground_db: float = 0.0  # a sound that stands out from the room by less is behind it, and opens an utterance
-    onset_behind: float = 0.9  # only with a frame whose blank falls below 1 - onset_behind, or two below 1 - onset
-    lead_seconds: float = 1.0  # an utterance starts this long before its first evidence
-    trailing_seconds: float = 1.2  # and ends after so much silence
-    longest_seconds: float = 20.0  # after this long any short pause ends it
-    silence_seconds: float = 10.0  # after so much silence without speech an endpoint is told
+    policy: Literal["gated", "published"] = "gated"  # steps wait for a CTC spike, for live streams; or as published
+    block_frames: int = 8  # BS-DEC, gated: frames of a block
     most_tokens_per_frame: float = 1.0
     token_lead_frames: int = 1  # how long before its CTC spike a token begins
     token_frames: int = 5  # and how long after it it ends, if no other follows before
-    nbest: int = 1  # readings told of an utterance; more than the best need a beam
+    nbest: int = 1  # readings of an utterance; more than one require a beam
     confidence_scale: float = 1.0  # of the log odds of a word being right: see `headsync calibrate`
     confidence_offset: float = 0.0
 
     def __post_init__(self) -> None:
         _at_least(1, nbest=self.nbest)
         _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, block_frames=self.block_frames)
-        _at_least(0, lead_seconds=self.lead_seconds, token_lead_frames=self.token_lead_frames)
-        _at_least(0, token_frames=self.token_frames)
-        _positive(trailing_seconds=self.trailing_seconds, silence_seconds=self.silence_seconds)
-        if not self.longest_seconds >= self.trailing_seconds:
-            told = f"trailing_seconds = {self.trailing_seconds}, the pause that ends it sooner"
-            raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {told}")
+        _at_least(0, token_lead_frames=self.token_lead_frames, token_frames=self.token_frames)
         if self.beam > MOST_HYPOTHESES:
             raise ConfigError(f"beam = {self.beam} must be at most {MOST_HYPOTHESES}")
-        _finite(lead_seconds=self.lead_seconds, length_bonus=self.length_bonus, lm_weight=self.lm_weight)
+        _finite(length_bonus=self.length_bonus, lm_weight=self.lm_weight)
         _finite(confidence_scale=self.confidence_scale, confidence_offset=self.confidence_offset)
-        _fraction(evidence=self.evidence, onset=self.onset, onset_behind=self.onset_behind)
-        _at_least(0, ctc_weight=self.ctc_weight, onset_pair=self.onset_pair)
-        _at_least(0, foreground_db=self.foreground_db)
+        _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
-        if self.onset_pair > 1:
-            raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, with which no pair opens anything")
         if not 0 <= self.end_weight <= 1:
             raise ConfigError(f"end_weight = {self.end_weight} must be between 0 and 1")
         _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
         _positive(most_tokens_per_frame=self.most_tokens_per_frame)
+
+
+@dataclass(frozen=True)
+class EndpointConfig:
+    """Where utterances begin and end in a stream; stored with the model."""
+
+    whole_recording: bool = False  # no endpoints: a recording is one utterance, as in a corpus that has been cut
+    pause_seconds: float = 1.2  # silence that ends an utterance
+    longest_seconds: float = 20.0  # from this length on a short pause ends an utterance; at twice the length it ends
+    silence_seconds: float = 10.0  # silence without an utterance after which the stream reports an endpoint, once
+    lead_seconds: float = 1.0  # an utterance starts this long before its first CTC spike
+    spike_probability: float = 0.5  # lowest probability of all tokens together at which CTC spikes
+    onset_probability: float = 0.5  # lowest probability of the spike that opens an utterance
+    onset_pair: float = 1.0  # or of each of two spikes within a second; 1 disables
+    foreground_db: float = 0.0  # speech less than this far above the noise floor needs a stronger onset; 0 disables
+    onset_behind: float = 0.9  # onset_probability of such speech, whose onset_pair is onset_probability
+
+    def __post_init__(self) -> None:
+        _at_least(0, lead_seconds=self.lead_seconds, foreground_db=self.foreground_db, onset_pair=self.onset_pair)
+        _finite(lead_seconds=self.lead_seconds)
+        _positive(pause_seconds=self.pause_seconds, silence_seconds=self.silence_seconds)
+        if not self.longest_seconds >= self.pause_seconds:
+            limit = f"pause_seconds = {self.pause_seconds}"
+            raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {limit}")
+        _fraction(spike_probability=self.spike_probability, onset_probability=self.onset_probability)
+        _fraction(onset_behind=self.onset_behind)
+        if self.onset_pair > 1:
+            raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
 
     @property
     def lead_frames(self) -> int:
         return _frames(self.lead_seconds)
 
     @property
-    def trailing_frames(self) -> int:
-        return max(1, _frames(self.trailing_seconds))
+    def pause_frames(self) -> int:
+        return max(1, _frames(self.pause_seconds))
 
     @property
     def longest_frames(self) -> int:
@@ -162,6 +176,37 @@ class DecodingConfig:
     @property
     def silence_frames(self) -> int:
         return max(1, _frames(self.silence_seconds))
+
+
+class SearchSettings(TypedDict, total=False):
+    """The fields of `DecodingConfig` and `EndpointConfig` as keyword arguments; None: as stored with the model."""
+
+    beam: int | None
+    ctc_weight: float | None
+    lm_weight: float | None
+    length_bonus: float | None
+    end_weight: float | None
+    pre_beam: int | None
+    lookahead_frames: int | None
+    halting: Literal["monotone", "free"] | None
+    policy: Literal["gated", "published"] | None
+    block_frames: int | None
+    most_tokens_per_frame: float | None
+    token_lead_frames: int | None
+    token_frames: int | None
+    nbest: int | None
+    confidence_scale: float | None
+    confidence_offset: float | None
+    whole_recording: bool | None
+    pause_seconds: float | None
+    longest_seconds: float | None
+    silence_seconds: float | None
+    lead_seconds: float | None
+    spike_probability: float | None
+    onset_probability: float | None
+    onset_pair: float | None
+    foreground_db: float | None
+    onset_behind: float | None
 
 
 @dataclass(frozen=True)
@@ -174,7 +219,6 @@ class DataConfig:
     bpe_size: int = 5000  # tokens of a vocabulary of BPE
     unknown: bool = False  # whether <unk> is a token, for what occurs elsewhere and not in `train`
     published_classes: int = 0  # how many the published system has, to be told of a difference; 0: none is known
-    written: str = ""  # the words that the model shall write, where it is not all that it hears
     workers: int = 1  # processes that prepare batches
     shards_at_once: int = 8  # whose utterances are mixed with each other, where `train` is a folder of shards
 
@@ -190,7 +234,6 @@ class TrainingConfig:
     folder: str = "runs/run"
     start_from: str = ""  # a model folder whose weights and feature statistics to start from
     encoder_from: str = ""  # one of which to take the encoder, with its CTC and statistics, and not the decoder
-    frozen_layers: int = 0  # of the encoder, from below and with what comes before them, which keep their weights
     seed: int = 1
     threads: int = 1
     epochs: int = 100
@@ -205,9 +248,6 @@ class TrainingConfig:
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
     quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
-    teacher: str = ""  # a folder with another network's states of the recordings, for the encoder to be like
-    teacher_weight: float = 1.0  # of the share of their variance that the encoder's frames leave open
-    reading_weight: float = 0.0  # of how far CTC is from what the teacher reads in each frame, if it can read
     noam_factor: float = 10.0
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
@@ -230,13 +270,10 @@ class TrainingConfig:
         except ValueError:
             raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
-        _at_least(0, sharpen_updates=self.sharpen_updates, frozen_layers=self.frozen_layers)
+        _at_least(0, sharpen_updates=self.sharpen_updates)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
-        _at_least(0, teacher_weight=self.teacher_weight, reading_weight=self.reading_weight)
-        if self.reading_weight and not self.teacher:
-            raise ConfigError("reading_weight is of what a teacher reads; name one as training.teacher")
         _fraction(label_smoothing=self.label_smoothing)
         _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:
@@ -279,8 +316,9 @@ class LanguageConfig:
         _positive(rate=self.rate, decay=self.decay)
 
 
-TABLES_OF_KIND = {
-    "recogniser": ("features", "network", "encoder", "decoder", "decoding", "data", "training"),
+Kind = Literal["recogniser", "lm"]
+TABLES_OF_KIND: dict[Kind, tuple[str, ...]] = {
+    "recogniser": ("features", "network", "encoder", "decoder", "decoding", "endpoint", "data", "training"),
     "lm": ("language", "data", "training"),
 }
 
@@ -289,12 +327,13 @@ TABLES_OF_KIND = {
 class Config:
     """A whole recipe: what it makes, and one field for each table of the TOML file."""
 
-    kind: Literal["recogniser", "lm"] = "recogniser"
+    kind: Kind = "recogniser"
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     language: LanguageConfig = field(default_factory=LanguageConfig)

@@ -1,13 +1,13 @@
-"""What can go wrong, as a person meets it.
+"""Errors of the package.
 
     HeadsyncError
-    ├── AudioError      a sound that cannot be read, or is not sound
-    ├── ConfigError     a recipe or setting that is not understood
-    ├── DataError       a corpus, manifest or transcript that does not fit
-    ├── ModelError      a model folder that is missing something or damaged
-    └── TrainingError   a run that cannot go on
+    ├── AudioError      audio that cannot be decoded or used
+    ├── ConfigError     a recipe, setting or argument that is not valid
+    ├── DataError       a corpus, manifest, transcript or output that cannot be used
+    ├── ModelError      a model folder that is incomplete or damaged
+    └── TrainingError   a training run that cannot continue
 
-Every message is one sentence for a person: what is wrong, where, and what to do about it.
+Every message is one sentence: what is wrong, where, and the remedy.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from collections.abc import Iterable
 
 
 class HeadsyncError(Exception):
-    """The root of the tree above; the command line prints it as one sentence."""
+    """The base class of all errors of the package."""
 
 
 class AudioError(HeadsyncError):
-    """A sound that cannot be read, or is not sound."""
+    """Audio that cannot be decoded or used."""
 
 
 class ConfigError(HeadsyncError):
-    """A recipe or setting that is not understood."""
+    """A recipe, setting or argument that is not valid."""
 
 
 class DataError(HeadsyncError):
-    """A corpus, manifest or transcript that does not fit."""
+    """A corpus, manifest, transcript or output that cannot be used."""
 
 
 class ModelError(HeadsyncError):
-    """A model folder that is missing something or damaged."""
+    """A model folder that is incomplete or damaged."""
 
 
 class TrainingError(HeadsyncError):
-    """A run that cannot go on."""
+    """A training run that cannot continue."""
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not known: the one that may have been meant, or all there are."""
+    """The end of a sentence about an unknown name: the most similar known name, or all known names."""
     close = difflib.get_close_matches(key, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else f"; known here: {', '.join(sorted(known))}"
 
 
 def nearest_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is in no registry, with the nearest one that is."""
+    """The error for an unknown name, with the most similar known name."""
     return ConfigError(f'{kind} "{name}" is not known{nearest(name, known)}')

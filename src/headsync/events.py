@@ -1,13 +1,13 @@
-"""What a stream says: the last stage of the data path, and all that a caller sees of it.
+"""The events of a stream: the last stage of the data path.
 
     search ──► Partial, Partial, ... Final, Endpoint ──► screen, file, network
                (Attention)
 
-Any number of `Partial`s, then exactly one `Final` for each utterance; utterance ids count from 0, and the texts of the
-Finals joined are the transcript. A Partial has a part that stays, `committed`, and a part that the next event may take
-back, `tentative`; a Final stays as it is. An `Endpoint` says why an utterance ended before the stream did, or that
-nobody has spoken for long. An event that would say the same as the one before is not sent. Who asks for it gets an
-`Attention` for every token, as soon as it is sure to stay.
+An utterance has any number of `Partial`s, then exactly one `Final`. Utterances count from 0, and the texts of the
+Finals joined are the transcript. The `committed` part of a Partial does not change any more, the `tentative` part may;
+a Final does not change. An `Endpoint` says why an utterance ended before the stream did, or that there has been silence
+for long. An event that would repeat the one before is not sent. A stream opened with `attention` also has an
+`Attention` event for every committed token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Word:
     text: str
     start_seconds: float
     end_seconds: float
-    confidence: float = 1.0  # probability that it is right, as far as the model was calibrated
+    confidence: float = 1.0  # probability that it is right, if the model is calibrated
 
     def to_dict(self) -> dict[str, Any]:
         """The word as JSON-able values, times rounded to milliseconds."""
@@ -39,13 +39,13 @@ class Word:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another reading of an utterance, and how much its score is below that of the best."""
+    """Another hypothesis of an utterance, and how much its score is below that of the best."""
 
     text: str
     behind: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The reading as JSON-able values."""
+        """The alternative as JSON-able values."""
         return {"text": self.text, "behind": round(self.behind, 3)}
 
 
@@ -53,9 +53,9 @@ class Alternative:
 class Partial:
     """The utterance so far.
 
-    `committed_words` of its words stay, whatever follows. `time_seconds` is how much audio had to arrive for this
-    event, `delay_seconds` is that minus the end of the last word (0 if there is no word, and never below 0): the delay
-    of the method, without the time spent computing.
+    The first `committed_words` words do not change any more. `time_seconds` is how much audio had to arrive for this
+    event. `delay_seconds` is that minus the end of the last word (0 if there is no word, and never below 0): the
+    algorithmic delay, without the time of computing.
     """
 
     utterance: int
@@ -67,12 +67,12 @@ class Partial:
 
     @property
     def committed(self) -> str:
-        """What stays: every later text of the utterance begins with it."""
+        """The final part: every later text of the utterance begins with it."""
         return " ".join(word.text for word in self.words[: self.committed_words])
 
     @property
     def tentative(self) -> str:
-        """What the next event may take back."""
+        """The part that the next event may change."""
         return " ".join(word.text for word in self.words[self.committed_words :])
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,10 +83,10 @@ class Partial:
 
 @dataclass(frozen=True)
 class Final:
-    """The utterance as it stays; times as in `Partial`.
+    """The final text of an utterance; times as in `Partial`.
 
     `halts` holds for each token the encoder frame at which attention stopped; `cost_ratio` is r, eq. (10). The
-    `alternatives` are further readings, the best first, as many as `decoding.nbest` asks for.
+    `alternatives` are further hypotheses, best first; `decoding.nbest` is their number, the best included.
     """
 
     utterance: int
@@ -111,9 +111,9 @@ class Final:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An utterance has ended by a rule: a "pause" after speech, or its "length"; or there was only "silence" for long.
+    """The end of an utterance by a "pause" or by its "length", or a long "silence" without an utterance.
 
-    `utterance` is the one that ended; after silence, the one that would come next.
+    `utterance` is the one that ended; for silence, the next one.
     """
 
     utterance: int
@@ -128,11 +128,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where the heads of the highest layer looked when a token was written, and where each of them stopped.
+    """The attention weights of the heads of the highest layer for a token, and where each head stopped.
 
-    `weights` holds for each head what it gave to the frames from `start_seconds` on, each `frame_seconds` long; frames
-    before and after them got next to nothing. `halts_seconds` is for each head the end of the last frame that it
-    consumed. All times are seconds of the stream.
+    `weights` holds for each head its weights of the frames from `start_seconds` on, each `frame_seconds` long; weights
+    of frames before and after them are at most 0.01. `halts_seconds` is for each head the end of the last frame that
+    it consumed. All times are seconds of the stream.
     """
 
     utterance: int

@@ -1,7 +1,8 @@
 """From a recipe to its settings and back.
 
-A recipe is a TOML file whose tables are the fields of `Config`; a mistake in it becomes one sentence that names the
-file, the key, the value and what is allowed.
+A recipe is a TOML file whose tables are the fields of `Config`. `extends = "base.toml"` before the tables names another
+recipe, relative to this one, whose settings hold unless this recipe sets them. An error names the file, the key, the
+value and what is allowed.
 """
 
 from __future__ import annotations
@@ -17,22 +18,42 @@ from headsync.config import TABLES_OF_KIND, Config
 from headsync.errors import ConfigError, nearest
 
 T = TypeVar("T")
+NONE = "none"  # TOML has no null
 
 
 def load_config(path: Path, overrides: typing.Sequence[str] = ()) -> Config:
     """Read a recipe; `overrides` are `table.key=value` with TOML values (a bare word is a string)."""
-    tree = read_toml(path, "there is no such recipe; the ones that come along are in recipes/")
+    tree = _read_recipe(path, ())
     for override in overrides:
         _override(tree, override)
     return build(Config, tree, str(path))
 
 
-def read_toml(path: Path, lost: str) -> dict[str, Any]:
-    """What a TOML file says; `lost` is what to tell people where there is none."""
+def _read_recipe(path: Path, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+    """The tables of a recipe merged, key by key, into those of the recipe that it extends."""
+    missing = f"no such recipe; {extended_by[-1]} extends it" if extended_by else "no such recipe; see recipes/"
+    tree = read_toml(path, missing)
+    if "extends" not in tree:
+        return tree
+    base, chain = tree.pop("extends"), (*extended_by, path)
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends = {base!r} must be the path of a recipe, in quotes")
+    if (path.parent / base).resolve() in {one.resolve() for one in chain}:
+        names = " -> ".join(str(one) for one in (*chain, path.parent / base))
+        raise ConfigError(f"{path}: extends = {base!r} makes a cycle: {names}")
+    merged = _read_recipe(path.parent / base, chain)
+    for table, values in tree.items():
+        both = isinstance(values, dict) and isinstance(merged.get(table), dict)
+        merged[table] = {**merged[table], **values} if both else values
+    return merged
+
+
+def read_toml(path: Path, missing: str) -> dict[str, Any]:
+    """The content of a TOML file; `missing` completes the error if there is no such file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: {lost}") from None
+        raise ConfigError(f"{path}: {missing}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
     except OSError as error:
@@ -90,6 +111,8 @@ def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
             choices = ", ".join(f'"{a}"' for a in allowed)
             raise ConfigError(f"{where}: {name} = {value!r} is not known; it can be {choices}")
         return value
+    if hint == float | None:
+        return None if value == NONE else _convert(float, value, where, name)
     if hint is float and type(value) is int:
         return float(value)
     assert isinstance(hint, type)
@@ -102,6 +125,8 @@ _SPOKEN: dict[type, str] = {int: "a whole number", float: "a number", str: "a te
 
 
 def _toml(value: Any) -> str:
+    if value is None:
+        return f'"{NONE}"'
     if isinstance(value, float):
         return repr(value)  # repr keeps inf, nan and exponents in a form that TOML reads
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON may hold it as it is, TOML not

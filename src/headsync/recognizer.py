@@ -1,38 +1,45 @@
 """START HERE. Speech in, text out while it is spoken.
 
-    sound -> features -> encoder frames -> online attention + decoder -> search -> events
+    audio -> features -> encoder frames -> endpointer -> online attention + decoder -> search -> events
 
-`Recognizer` is the model: loaded once, immutable, shared by every stream. `Session` is one stream. It works in blocks,
-never in pushes: the same blocks come out of any cutting of the audio, and so the same results, to the last bit.
+`Recognizer` is the model: loaded once, immutable, shared by every stream. `Session` is one stream. It computes in
+blocks, not in pushes: any cutting of the audio gives the same blocks, and so the same results, to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from headsync.audio import SAMPLE_RATE, Resampler, mix_down
-from headsync.blocks import Block, Blocks
-from headsync.config import DecodingConfig
+from headsync.config import DecodingConfig, EndpointConfig, SearchSettings
+from headsync.decoding.build import build_search
+from headsync.decoding.decoder_stream import DecoderStream
+from headsync.decoding.encoder_stream import EncoderStream
+from headsync.endpointing.endpointer import build_endpointer
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
-from headsync.features import Features, levels, normalise
-from headsync.folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
-from headsync.framing import SUBSAMPLING
+from headsync.frontend.audio import Resampler, mix_down, stream_audio
+from headsync.frontend.features import Features
+from headsync.lm import LanguageModel
+from headsync.lm.lstm import load_language_model
+from headsync.model_folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
 from headsync.recipe import build
-from headsync.search.build import build_search
-from headsync.search.lm import load_language_model
-from headsync.search.scorers import LanguageModel
-from headsync.utterance import Utterance
+
+if TYPE_CHECKING:
+    from headsync.async_session import AsyncSession
 
 
 class Recognizer:
-    """A model that is ready to recognise any number of streams."""
+    """A loaded model, for any number of streams."""
 
     def __init__(
         self,
@@ -41,11 +48,13 @@ class Recognizer:
         decoding: DecodingConfig,
         lm: LanguageModel | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
+        endpoint: EndpointConfig | None = None,  # None: as stored with the model
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
         self.features = Features.of(folder.config.features)
         self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
+        self.endpointer = build_endpointer(endpoint or folder.config.endpoint)
 
     @classmethod
     def load(
@@ -57,97 +66,119 @@ class Recognizer:
         engine: str = "auto",
         lm: str | Path | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
-        **decoding: float | str | None,
+        **settings: Unpack[SearchSettings],
     ) -> Recognizer:
-        """A shipped model by name (None: the default one) or a model folder.
+        """Load a shipped model by name (None: the default model) or a model folder.
 
-        `engine` is "onnx", "torch", or "auto": ONNX Runtime for a model that has been exported, as shipped ones are.
-        `threshold` is that of each head; HS-DACS halts at H times it. `lm` is a language model, its folder or an ARPA
-        file; `hotwords` are phrases to listen for, alone or each with a boost in log probability. All further settings
-        are those of `DecodingConfig` (`beam=10`, `ctc_weight=0.3`, ...); None means as stored with the model.
+        `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `threshold`
+        is the halting threshold of each head. `lm` is the folder of a language model or an ARPA file. `hotwords` are
+        phrases to favour, alone or with a boost in log probability. All other arguments are settings of
+        `DecodingConfig` and `EndpointConfig` (`beam=10`, `pause_seconds=0.8`, ...); None: as stored with the model.
         """
+        _check_arguments(threshold, threads, hotwords)
         folder = load_folder(find(name_or_folder))
-        if threshold is not None and not threshold > 0:
-            raise ConfigError(f"threshold = {threshold} must be more than 0")
-        given = {name: value for name, value in decoding.items() if value is not None}
-        config = build(DecodingConfig, {**asdict(folder.config.decoding), **given}, "decoding")
+        given = {name: value for name, value in settings.items() if value is not None}
+        config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
-            raise ConfigError(
-                f"lm_weight = {given['lm_weight']}: there is no language model to weigh; name one with --lm"
-            )
+            raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
         network = load_engine(folder, threshold, threads, engine)
-        return cls(folder, network, config, _language_model(folder, config, lm), hotwords)
+        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint)
 
     def session(self, attention: bool = False) -> Session:
-        """A new stream; `attention`: it also tells where the heads looked, token by token."""
+        """A new stream; `attention`: with an `Attention` event for each token."""
         return Session(self, attention)
 
-    def transcribe(self, samples: npt.ArrayLike, sample_rate: int) -> list[Final]:
-        """A whole recording at once: the same as pushing it piece by piece."""
-        session = self.session()
-        events = session.push(samples, sample_rate) + session.finish()
-        return [event for event in events if isinstance(event, Final)]
+    def async_session(self, attention: bool = False) -> AsyncSession:
+        """A new stream for asyncio."""
+        from headsync.async_session import AsyncSession
+
+        return AsyncSession(self.session(attention))
+
+    def transcribe(self, audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None = None) -> list[Final]:
+        """A whole recording, an audio file or samples and their rate: the same as pushing it piece by piece."""
+        session, events = self.session(), []
+        for samples, rate in _pieces(audio, sample_rate):
+            events += session.push(samples, rate)
+        return [event for event in events + session.finish() if isinstance(event, Final)]
 
 
 class Session:
-    """One stream: push samples as they come, finish when there are no more."""
+    """One stream: push samples as they arrive, finish at the end. Not to be used by several threads at once.
+
+    As a context manager it is closed at the end of the block: call `finish` inside the block for the last events.
+    """
 
     def __init__(self, recognizer: Recognizer, attention: bool = False) -> None:
         self._recognizer = recognizer
         self._resampler: Resampler | None = None
         self._features = recognizer.features.start()
-        columns, delay = recognizer.config.features.columns, recognizer.features.delay_samples
-        self._blocks = Blocks.start(recognizer.engine, recognizer.config.encoder, columns, delay)
-        self._utterance = Utterance.start(recognizer.search, recognizer.vocabulary, attention)
-        self._levels = np.zeros(0)  # of feature frames whose blocks are still to come, in decibels
+        statistics, delay = recognizer.folder.statistics, recognizer.features.delay_samples
+        self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, delay)
+        self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
+        self._lock = Lock()
         self._finished = False
-        self._samples = self._heard = 0  # as they were pushed, and at 16 kHz
+        self._pushed_samples = self._resampled_samples = 0
         self._waiting: list[npt.NDArray[np.float32]] = []  # at 16 kHz, too few for another block
-        self._rate = 0  # none yet
+        self._rate = 0  # until the first push
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
-        """More sound, of any length, rate and number of channels; what it brought to light."""
-        if self._finished:
-            raise AudioError("this session has been finished; open another one for more sound")
-        mono = mix_down(np.asarray(samples))
-        resampler = self._resampler_for(sample_rate)
-        self._samples += len(mono)
-        return self._take(resampler.push(mono), final=False)
+        """More audio, of any length, rate and number of channels; returns the events that it brings."""
+        with self._exclusively():
+            if self._finished:
+                raise AudioError("this session is finished; open another one for more audio")
+            mono = mix_down(np.asarray(samples))
+            resampler = self._resampler_for(sample_rate)
+            self._pushed_samples += len(mono)
+            return self._process(resampler.push(mono), final=False)
 
     @property
     def audio_seconds(self) -> float:
-        """How much sound has been pushed; counted in samples, so that no cutting changes it."""
-        return self._samples / self._rate if self._rate else 0.0
+        """How much audio has been pushed; counted in samples, so the cutting does not change it."""
+        return self._pushed_samples / self._rate if self._rate else 0.0
 
     def finish(self) -> list[Event]:
-        """No more sound will come: the last words. Finishing twice brings nothing."""
-        if self._finished:
-            return []
-        self._finished = True
-        rest = self._resampler.finish() if self._resampler else np.zeros(0, np.float32)
-        return self._take(rest, final=True)
+        """The stream has ended: returns the last events. Finishing again returns none."""
+        with self._exclusively():
+            if self._finished:
+                return []
+            self._finished = True
+            rest = self._resampler.finish() if self._resampler else np.zeros(0, np.float32)
+            return self._process(rest, final=True)
 
-    def _take(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
-        self._heard += len(samples)
+    def close(self) -> None:
+        """Discard the stream without its last events; pushing to it is an error."""
+        with self._exclusively():
+            self._finished = True
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise AudioError("this session is in use by another thread; use one session per stream, or a lock")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _process(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
+        self._resampled_samples += len(samples)
         self._waiting.append(samples)
-        if not final and not self._blocks.is_due(self._heard):  # many small steps would cost more than one
+        if not final and not self._encoder.is_due(self._resampled_samples):  # many small steps would cost more than one
             return []
         waiting, self._waiting = np.concatenate(self._waiting), []
         frames, self._features = self._recognizer.features.step(waiting, self._features, final)
-        self._levels = np.concatenate([self._levels, levels(frames)])
-        frames = normalise(frames, self._recognizer.folder.statistics)
-        blocks, self._blocks = self._blocks.push(frames, final)
+        blocks, self._encoder = self._encoder.push(frames, final)
         events: list[Event] = []
         for block in blocks:
-            events += self._hear(block)
-        return events + (self._utterance.finish(self.audio_seconds)[0] if final else [])
-
-    def _hear(self, block: Block) -> list[Event]:
-        seconds = min(block.time_seconds, self._heard / SAMPLE_RATE)  # at the end of a stream nothing is waited for
-        here, self._levels = np.split(self._levels, [SUBSAMPLING * len(block.log_ctc_TV)])
-        level_T = here.reshape(-1, SUBSAMPLING).mean(1)
-        events, self._utterance = self._utterance.push(block._replace(time_seconds=seconds, level_T=level_T))
-        return events
+            block = block._replace(time_seconds=self.audio_seconds) if final else block  # the end brought it
+            new, self._decoder = self._decoder.push(block)
+            events += new
+        return events + (self._decoder.finish(self.audio_seconds) if final else [])
 
     def _resampler_for(self, rate: int) -> Resampler:
         if self._resampler is None:
@@ -159,6 +190,44 @@ class Session:
         return self._resampler
 
 
+def changed_settings(
+    decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
+) -> tuple[DecodingConfig, EndpointConfig]:
+    """The settings with some of them changed, found by name; `where` and `prefix` are for errors, as in `build`."""
+    names = {field.name for field in fields(EndpointConfig)}
+    of_endpoint = {name: value for name, value in given.items() if name in names}
+    of_decoding = {name: value for name, value in given.items() if name not in names}
+    return (
+        build(DecodingConfig, {**asdict(decoding), **of_decoding}, where or "decoding", prefix),
+        build(EndpointConfig, {**asdict(endpoint), **of_endpoint}, where or "endpoint", prefix),
+    )
+
+
+def _pieces(
+    audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None
+) -> Iterator[tuple[npt.ArrayLike, int]]:
+    """An audio file in pieces, or samples as one piece."""
+    if isinstance(audio, (str, os.PathLike)):
+        if sample_rate is not None:
+            raise AudioError(f"{audio}: an audio file has its own sample rate; call transcribe without sample_rate.")
+        yield from stream_audio(audio, piece_seconds=1.0)
+    elif sample_rate is None:
+        raise AudioError("samples require their rate; pass it as sample_rate, for example 16000.")
+    else:
+        yield audio, sample_rate
+
+
+def _check_arguments(threshold: Any, threads: Any, hotwords: Any) -> None:
+    """Raise errors for values of other types as well: not every caller uses a type checker."""
+    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+    if threshold is not None and not (is_number and threshold > 0):
+        raise ConfigError(f"threshold = {threshold!r} must be a number above 0, for example 1.0")
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+        raise ConfigError(f"threads = {threads!r} must be an integer of 1 or more")
+    if isinstance(hotwords, str):
+        raise ConfigError(f"hotwords = {hotwords!r} must be a list of phrases, for example [{hotwords!r}]")
+
+
 def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Path | None) -> LanguageModel | None:
     """The language model asked for, else the one in the model's folder; none where it would have no weight."""
     if path is None and not (folder.path / LANGUAGE_MODEL).exists():
@@ -168,5 +237,5 @@ def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Pat
             return None
         if not Path(path).exists():
             raise ConfigError(f"{path}: there is no such language model")
-        raise ConfigError(f"{path}: the language model has no weight; give it one, for example --lm-weight 0.5")
+        raise ConfigError(f"{path}: the language model has no weight; set lm_weight, for example to 0.5")
     return load_language_model(Path(path or folder.path / LANGUAGE_MODEL), folder.vocabulary)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window, decidable, reach
-from headsync.streaming import take_rows
+from headsync.engine.state_tree import take_rows
 
 __all__ = [
     "CHECKS",

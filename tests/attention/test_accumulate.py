@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headsync.attention.accumulate import ACS, DACS, HSDACS
-from headsync.attention.base import NO_LIMIT, Aligned, Window, energies
+from headsync.attention.base import NO_LIMIT, Aligned, Phase, Window, energies
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
+from headsync.decoding.beam import Search
+from headsync.decoding.hypothesis import SpeechFrames
+from headsync.decoding.lookahead import lookahead
+from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Memory
 from headsync.engine.torch import TorchEngine
 from headsync.nn.model import Model
-from headsync.search.beam import Heard, Search
-from headsync.search.evidence import Evidence
-from headsync.search.policy import lookahead
 from random_weights import scrambled
 from reference import accumulate as paper
 
@@ -182,11 +183,11 @@ def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
         layer.cross.out.register_forward_hook(lambda _, x, __: contexts.append(x[0].detach().numpy().copy()))
     frames = torch.randn(1, T, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     memory = Memory(*(x.detach().numpy() for x in model.decoder.project(frames)))
-    evidence = Evidence(spikes=(0,) * 50, tokens=(1,) * 50, frames=T)  # always there: the base is t_{i-1}
+    spikes = CtcSpikes((0,) * 50, (1,) * 50)  # always there: the base is t_{i-1}
     search = Search(
         TorchEngine(model), lookahead, DecodingConfig(ctc_weight=0.0, lookahead_frames=M, most_tokens_per_frame=0.1), 8
     )
-    heard = Heard(memory, np.zeros((T, 9), np.float32), evidence)
+    heard = SpeechFrames(memory, np.zeros((T, 9), np.float32), spikes)
     best = search.advance(search.start(), heard, final=True).best
 
     q = np.concatenate(queries).reshape(-1, layers, H, 4)
@@ -266,11 +267,13 @@ def test_no_gradient_goes_through_the_halt(kind: type[DACS]) -> None:
 
 
 @pytest.mark.parametrize("kind", [DACS, HSDACS])
-def test_an_infinite_threshold_halts_nothing(kind: type[DACS]) -> None:
+def test_no_step_halts_in_the_first_phase_or_at_an_infinite_threshold(kind: type[DACS]) -> None:
     q, k = energies_of([[0.99] * 50] * 2)
     mechanism = build(kind, 2)
     assert align(mechanism, q, k).end_BHL.unique().tolist() == [2]
-    mechanism.threshold = math.inf
+    mechanism.phase = Phase(halts=False)
+    assert align(mechanism, q, k).end_BHL.unique().tolist() == [50]
+    mechanism.phase, mechanism.threshold = Phase(), math.inf
     assert align(mechanism, q, k).end_BHL.unique().tolist() == [50]
 
 
@@ -290,24 +293,34 @@ def test_sums_that_fall_short_of_the_threshold_count_as_missing_tokens(kind: typ
     q, k, _ = draw((2, 3, 5, 4), seed=3)
     mechanism = kind(DecoderConfig(threshold=0.75, energy_bias=-2.0, reach=1.1), 2, 4).double()
     limit = torch.tensor([[5, 4, 0]])  # the last step is padding
-    mechanism.threshold = math.inf
+    mechanism.phase = Phase(halts=False)
     p = mechanism.align(q, k, limit).weights_BHLT[0].detach()
     p = p[:1] if kind is ACS else p
     sums = p.sum(0, keepdim=True) / 1.5 if kind is HSDACS else p / 0.75
     expected = [sum(max(0.0, 1.1 - float(sums[m, i].sum())) for i in range(2)) for m in range(len(sums))]
-    mechanism.threshold = 0.75
-    surplus = mechanism.align(q, k, limit).surplus_BM
-    assert surplus is not None
-    assert surplus[0].tolist() == pytest.approx([-missing for missing in expected])
+    mechanism.phase = Phase()
+    shortfall = mechanism.align(q, k, limit).shortfall_BM
+    assert shortfall is not None
+    assert shortfall[0].tolist() == pytest.approx(expected)
     assert any(expected)
-    surplus.sum().backward()
+    shortfall.sum().backward()
     assert mechanism.energy_bias.grad is not None
-    assert mechanism.energy_bias.grad > 0  # up, so that fewer are missing
+    assert mechanism.energy_bias.grad < 0  # descending it raises the probabilities
 
 
 def test_nothing_is_missing_where_steps_halt_or_where_nothing_is_asked() -> None:
     q, k = energies_of([[0.9, 0.9, 0.9]])
     limit = torch.tensor([[3]])
     asked = DACS(DecoderConfig(energy_bias=0.0, reach=1.1), 1, 1).double()
-    assert asked.align(q, k, limit).surplus_BM.tolist() == [[0.0]]
-    assert build(DACS).align(q, k, limit).surplus_BM is None
+    assert asked.align(q, k, limit).shortfall_BM.tolist() == [[0.0]]
+    assert build(DACS).align(q, k, limit).shortfall_BM is None
+
+
+@pytest.mark.parametrize("kind", [ACS, DACS, HSDACS])
+def test_without_a_bias_there_is_no_parameter_and_the_energies_are_those_of_eq04(kind: type[DACS]) -> None:
+    q, k, _ = draw((2, 3, 9, 4), seed=5)
+    plain = kind(DecoderConfig(energy_bias=None), 2, 4).double()
+    assert list(plain.parameters()) == []
+    expected, found = (align(mechanism, q, k) for mechanism in (build(kind, 2, bias=0.0), plain))
+    assert torch.equal(found.weights_BHLT, expected.weights_BHLT)
+    assert torch.equal(found.end_BHL, expected.end_BHL)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Aligned, Window, energies
+from headsync.attention.base import NO_LIMIT, Aligned, Phase, Window, energies
 from headsync.attention.bernoulli import HMA, MMA, MTA, Bernoulli, MoChA
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import ConfigError, DecoderConfig
@@ -249,7 +249,7 @@ def test_the_surplus_of_mma_is_the_boundaries_less_the_tokens_that_exist() -> No
 def test_mma_does_not_count_in_the_first_phase_of_training() -> None:
     case, mechanism = random_case(rows=1, heads=2, steps=3, frames=9), build(MMA, heads=2)
     counted = mechanism.align(*case)
-    mechanism.threshold = math.inf
+    mechanism.phase = Phase(halts=False)
     assert mechanism.align(*case).surplus_BM is None
     assert torch.equal(mechanism.align(*case).weights_BHLT, counted.weights_BHLT)
 
@@ -296,9 +296,19 @@ def test_the_noise_has_the_deviation_of_the_setting() -> None:
 def test_the_derivatives_of_both_expectations(steps: int, frames: int, width: int, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
     shape = (1, 2, steps, frames)
-    p, alpha, u = (torch.rand(shape, generator=source, dtype=torch.float64).requires_grad_() for _ in range(3))
+    random = (torch.rand(shape, generator=source, dtype=torch.float64) for _ in range(3))
+    p, alpha, u = ((0.01 + 0.98 * x).requires_grad_() for x in random)  # finite differences stay in [0, 1]
     assert torch.autograd.gradcheck(expected_boundaries, (p,))
     assert torch.autograd.gradcheck(lambda a, u: expected_chunks(a, u, width), (alpha, u))
+
+
+def test_small_masses_are_kept() -> None:
+    """With p = 0.001, step i stops at its first frames with a probability of about 1e-3 to the power of i + 1."""
+    p = torch.full((1, 1, 4, 6), 1e-3, dtype=torch.float64)
+    alpha = expected_boundaries(p)[0, 0]
+    expected = loops.expected_boundaries(p[0, 0].numpy(), [6, 6, 6, 6])
+    assert 0 < expected[3].max() < 1e-9
+    np.testing.assert_allclose(alpha, expected, rtol=1e-9, atol=0)
 
 
 def hard_cases() -> dict[str, Tensor]:
@@ -354,7 +364,7 @@ def test_the_sharper_the_nearer_to_the_stream(kind: type[Bernoulli]) -> None:
     stream = drain_steps(mechanism, case).weights_BHLT.detach()
     gaps = []
     for sharpness in (1.0, 10.0, 1e6):
-        mechanism.sharpness = sharpness
+        mechanism.phase = Phase(sharpness=sharpness)
         gaps.append(float((mechanism.align(*case).weights_BHLT.detach() - stream).abs().max()))
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-9

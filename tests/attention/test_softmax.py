@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headsync.attention.base import NO_LIMIT, Window
-from headsync.attention.cross import CrossAttention
+from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.softmax import Softmax, Triggered
 from headsync.config import DecoderConfig
 from random_weights import scrambled

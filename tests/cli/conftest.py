@@ -10,7 +10,7 @@ import soundfile
 
 from commands import Say
 from fakes import FakeRecognizer
-from headsync.cli import loading
+from headsync.cli import load_model
 
 
 @pytest.fixture
@@ -29,6 +29,6 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Say:
             install.asked = {"model": model, **settings}  # type: ignore[attr-defined]
             return FakeRecognizer(*texts)
 
-        monkeypatch.setattr(loading, "load_recognizer", load)
+        monkeypatch.setattr(load_model, "load_recognizer", load)
 
     return install

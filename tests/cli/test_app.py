@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,8 @@ from safetensors.numpy import save_file
 
 import headsync
 from commands import environment, one_line, run
-from headsync.cli import loading
+from headsync.cli import load_model
+from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import ModelError
 
 # help
@@ -63,7 +63,7 @@ def test_the_version_is_told() -> None:
         ),
         (PermissionError(13, "Permission denied", "secret"), 1, "secret: Permission denied; check its permissions."),
         (OSError(28, "No space left on device"), 1, "No space left on device; make room"),
-        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install '.[train]'"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install 'headsync[train]'"),
     ],
 )
 def test_trouble_is_one_sentence(
@@ -72,7 +72,7 @@ def test_trouble_is_one_sentence(
     def load(*arguments: object, **settings: object) -> None:
         raise trouble
 
-    monkeypatch.setattr(loading, "load_recognizer", load)
+    monkeypatch.setattr(load_model, "load_recognizer", load)
     result = run("transcribe", wav)
     assert result.exit_code == exit_code
     assert one_line(result.stderr)
@@ -80,11 +80,40 @@ def test_trouble_is_one_sentence(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("command", ["evaluate", "plot"])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, command: str) -> None:
+    recording = next((Path(headsync.__file__).parent / "demo").glob("*.flac"))
+    write_manifest(tmp_path / "m.jsonl", [Utterance("a", recording, "one", 1.0)])
+    full = tmp_path / "full.png"
+    full.symlink_to("/dev/full")
+    arguments = {
+        "evaluate": ("evaluate", "digits-en", tmp_path / "m.jsonl", "--json", full),
+        "plot": ("plot", "attention", "digits-en", recording, "--out", full),
+    }
+    result = run(*arguments[command])
+    assert (result.exit_code, result.stderr) == (1, f"{full}: No space left on device; make room and try again.\n")
+
+
+def test_an_unexported_model_without_pytorch_names_both_remedies(tmp_path: Path, wav: Path) -> None:
+    graphs = shutil.ignore_patterns("*.onnx", "graphs.json", "SHA256SUMS")
+    folder = shutil.copytree(headsync.shipped_models()["digits-en"], tmp_path / "model", ignore=graphs)
+    script = (
+        "import sys\nfrom headsync.cli import main\nsys.modules['torch'] = None\n"
+        f"sys.argv = ['headsync', 'transcribe', {str(wav)!r}, '--model', {str(folder)!r}]\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert f"{folder}: " in done.stderr
+    assert "pip install 'headsync[train]'" in done.stderr
+    assert f"headsync export {folder} {folder}" in done.stderr
+
+
 def test_interrupt_exits_as_shells_expect(monkeypatch: pytest.MonkeyPatch, wav: Path) -> None:
     def load(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loading, "load_recognizer", load)
+    monkeypatch.setattr(load_model, "load_recognizer", load)
     result = run("transcribe", wav)
     assert (result.exit_code, result.stderr) == (130, "")
 
@@ -92,9 +121,9 @@ def test_interrupt_exits_as_shells_expect(monkeypatch: pytest.MonkeyPatch, wav: 
 def test_ctrl_c_in_the_middle_of_a_recording(wav: Path) -> None:
     soundfile.write(wav, np.zeros(60 * 8000, dtype=np.float32), 8000)  # a minute: it does not end before Ctrl-C
     script = (
-        "import signal, sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
+        "import signal, sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import load_model, main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which shells take from what they run behind
-        "loading.load_recognizer = lambda *a, **k: print('loaded', flush=True) or FakeRecognizer('one')\n"
+        "load_model.load_recognizer = lambda *a, **k: print('loaded', flush=True) or FakeRecognizer('one')\n"
         f"sys.argv = ['headsync', 'transcribe', '--realtime', {str(wav)!r}]\nmain()"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -110,14 +139,14 @@ def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch,
     def load(*arguments: object, **settings: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(loading, "load_recognizer", load)
+    monkeypatch.setattr(load_model, "load_recognizer", load)
     assert isinstance(run("transcribe", wav).exception, ZeroDivisionError)
 
 
 def test_a_reader_that_leaves_early_is_no_trouble(wav: Path) -> None:
     script = (
-        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
-        "loading.load_recognizer = lambda *a, **k: FakeRecognizer('one', 'two')\n"
+        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import load_model, main\n"
+        "load_model.load_recognizer = lambda *a, **k: FakeRecognizer('one', 'two')\n"
         f"sys.argv = ['headsync', 'transcribe', {str(wav)!r}, {str(wav)!r}]\nmain()"
     )
     command = f'{sys.executable} -c "$SCRIPT" | true'
@@ -140,7 +169,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_models_lists_name_purpose_parameters_and_size(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
-    monkeypatch.setattr(loading, "shipped_models", lambda: {"digits-xx": model})
+    monkeypatch.setattr(load_model, "known_models", lambda: {"digits-xx": model})
     result = run("models")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines()[1].split() == [
@@ -157,7 +186,7 @@ def test_models_lists_name_purpose_parameters_and_size(monkeypatch: pytest.Monke
 
 def test_models_tells_of_damaged_weights(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
     (model / "weights.safetensors").write_bytes(b"broken")
-    monkeypatch.setattr(loading, "shipped_models", lambda: {"digits-xx": model})
+    monkeypatch.setattr(load_model, "known_models", lambda: {"digits-xx": model})
     result = run("models")
     assert result.exit_code == 1
     assert one_line(result.stderr)
@@ -173,41 +202,15 @@ def test_prepare_toy_writes_manifests(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "toy").glob("*.jsonl")} >= {"train.jsonl", "dev.jsonl", "test.jsonl"}
 
 
-def test_prepare_audiomnist_hands_everything_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from headsync.data import audiomnist
-
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(audiomnist, "prepare", lambda source, out, **rest: asked.update(source=source, out=out, **rest))
-    numbers = ("--train", 5, "--dev", 3, "--test", 2, "--seed", 9, "--workers", 2)
-    others = ("--speech", tmp_path / "speech", "--foreign", tmp_path / "a.jsonl", "--foreign", tmp_path / "b.jsonl")
-    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out", *others, *numbers)
-    assert result.exit_code == 0, result.stderr
-    assert callable(asked.pop("progress"))
-    assert asked == {
-        "source": tmp_path,
-        "out": tmp_path / "out",
-        "strings": audiomnist.Counts(train=5, dev=3, test=2),
-        "speech": tmp_path / "speech",
-        "foreign": [tmp_path / "a.jsonl", tmp_path / "b.jsonl"],
-        "seed": 9,
-        "workers": 2,
-    }
-
-
-def test_prepare_audiomnist_of_a_wrong_folder_gets_one_sentence(tmp_path: Path) -> None:
-    result = run("prepare", "audiomnist", tmp_path, tmp_path / "out")
+def test_prepare_reports_a_wrong_folder_in_one_sentence(tmp_path: Path) -> None:
+    result = run("prepare", "librispeech", tmp_path, tmp_path / "out")
     assert result.exit_code == 1
     assert one_line(result.stderr)
 
 
-@pytest.mark.parametrize(("kind", "module"), [("recogniser", "loop"), ("lm", "lm")])
-def test_train_hands_recipe_and_overrides_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, module: str
-) -> None:
+def test_train_hands_recipe_and_overrides_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[object] = []
-    trainer = ModuleType(f"headsync.train.{module}")
-    trainer.train = lambda recipe, overrides: asked.extend([recipe, overrides])  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
-    (tmp_path / "r.toml").write_text(f'kind = "{kind}"')
+    monkeypatch.setattr("headsync.training.train", lambda recipe, overrides: asked.extend([recipe, overrides]))
+    (tmp_path / "r.toml").touch()
     assert run("train", tmp_path / "r.toml", "training.seed=3", "training.epochs=2").exit_code == 0
     assert asked == [tmp_path / "r.toml", ["training.seed=3", "training.epochs=2"]]

@@ -12,7 +12,7 @@ import soundfile
 
 from commands import Say, one_line, run
 from headsync.cli import demo as demo_command
-from headsync.data.manifest import Utterance, write_manifest
+from headsync.corpora.manifest import Utterance, write_manifest
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["deletions"] == "0"
     assert figures["insertions"] == "0"
     assert figures["cost ratio r"] == "0.500"
-    assert figures["delay, median"] == "0.20 s"
+    assert figures["user-perceived latency"].startswith("0.20 s  (p90 0.20, p95")
+    assert figures["unstable partial words"] == "0.00%"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
     decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "engine": "auto"}
     assert says.asked == {"model": "some-model", **decoding}

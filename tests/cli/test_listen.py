@@ -64,7 +64,7 @@ def test_listen_says_when_the_microphone_goes_away(monkeypatch: pytest.MonkeyPat
     result = run("listen")
     assert (result.exit_code, result.stdout) == (1, "one two\n")
     assert one_line(result.stderr)
-    assert "went away" in result.stderr
+    assert "disconnected" in result.stderr
 
 
 def test_listen_without_the_device(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
@@ -100,7 +100,7 @@ def test_listen_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("listen")
     assert result.exit_code == 1
     assert one_line(result.stderr)
-    assert "pip install '.[mic]'" in result.stderr
+    assert "pip install 'headsync[mic]'" in result.stderr
 
 
 def test_listen_without_portaudio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import soundfile
 from rich.console import Console
 
 from commands import Say, environment, one_line, run
-from headsync.cli.screen import Growing, Lines
-from headsync.cli.streaming import paced
+from headsync.cli.display import Growing, Lines
+from headsync.cli.stream_file import paced
 from headsync.events import Endpoint, Final, Partial, Word
 
 
@@ -94,6 +94,15 @@ def test_what_is_of_files_or_of_a_cluster_is_refused_for_a_manifest(tmp_path: Pa
     assert run("transcribe", "--manifest", tmp_path / "m.jsonl", *options).exit_code == 2
 
 
+@pytest.mark.parametrize("value", ["true", "False"])
+def test_a_value_for_a_flag_is_not_taken_for_a_file(wav: Path, says: Say, value: str) -> None:
+    says("one")
+    result = run("transcribe", wav, "--realtime", value)
+    assert result.exit_code == 2
+    assert "--realtime takes no value" in result.stderr
+    assert result.stdout == ""
+
+
 def test_transcribe_reads_a_wav_from_standard_input(wav: Path, says: Say) -> None:
     says("one two")
     assert run("transcribe", "-", input=wav.read_bytes()).stdout == "one two\n"
@@ -128,8 +137,8 @@ def test_pieces_come_when_they_have_been_spoken(monkeypatch: pytest.MonkeyPatch)
 
 def test_transcribe_on_a_terminal_shows_text_growing_and_the_figures(wav: Path) -> None:
     script = (
-        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import loading, main\n"
-        "loading.load_recognizer = lambda *a, **k: FakeRecognizer('one two')\n"
+        "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import load_model, main\n"
+        "load_model.load_recognizer = lambda *a, **k: FakeRecognizer('one two')\n"
         f"sys.argv = ['headsync', 'transcribe', {str(wav)!r}]\nmain()"
     )
     shown = on_a_terminal(script)

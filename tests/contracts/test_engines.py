@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.engine import load_engine
-from headsync.engine.check import compare
 from headsync.engine.export import write_graphs
-from headsync.features import NUM_MEL, Statistics
-from headsync.folder import WEIGHTS, ModelFolder, load_folder, save_folder
+from headsync.engine.verify import compare
+from headsync.frontend.features import NUM_MEL, Statistics
+from headsync.model_folder import WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.nn.model import Model
-from headsync.tokens import Vocabulary
+from headsync.text.vocabulary import Vocabulary
 from random_weights import scrambled
 
 VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))

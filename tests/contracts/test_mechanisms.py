@@ -13,7 +13,7 @@ from headsync import testing
 from headsync.attention import MECHANISMS, build_mechanism
 from headsync.attention.base import Aligned, OnlineAttention, Window
 from headsync.config import ConfigError, DecoderConfig
-from headsync.search.policy import POLICIES
+from headsync.decoding.lookahead import LIMITS
 from headsync.testing import CHECKS, Case, check_mechanism, check_step_is_align, random_case
 from random_weights import scrambled
 
@@ -49,8 +49,8 @@ def test_a_larger_case(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_there_is_a_policy_for_it(name: str) -> None:
-    assert name in POLICIES
+def test_there_is_a_limit_for_it(name: str) -> None:
+    assert name in LIMITS
 
 
 def test_an_unknown_name_gets_the_nearest_one() -> None:

@@ -13,10 +13,10 @@ from headsync.attention import MECHANISMS
 from headsync.attention.base import NO_LIMIT, Window
 from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
+from headsync.engine.state_tree import take_rows
 from headsync.errors import ConfigError
-from headsync.nn.blocks import positions
 from headsync.nn.decoder import Decoder, DecoderState, Memory, Stepped
-from headsync.streaming import take_rows
+from headsync.nn.layers import positions
 from headsync.testing import CERTAIN
 from random_weights import scrambled
 
@@ -249,6 +249,18 @@ def test_a_step_leaves_its_state_as_it_was() -> None:
     assert state.keys_BNHLD.shape[3] == 0
     assert isinstance(first.state, DecoderState)
     assert first.state.keys_BNHLD.shape[3] == 1
+
+
+def test_frames_without_positions_are_the_projected_frames_in_stream_and_training() -> None:
+    decoder, (tokens, frames) = build("hs-dacs", frame_positions=False), draw(1, 2)
+    memory = decoder.project(frames)
+    assert all(torch.equal(one, other) for one, other in zip(decoder.place(memory, 5), memory, strict=True))
+    limit = torch.tensor([[FRAMES]])
+    logits, _ = decoder.whole(tokens, frames, limit)
+    close(decoder.step(tokens[:, 0], memory, decoder.start(1), seeing(NO_LIMIT, FRAMES, 1)).logits_BV, logits[:, 0])
+    with_positions = build("hs-dacs")
+    with_positions.load_state_dict(decoder.state_dict())
+    assert not torch.allclose(with_positions.whole(tokens, frames, limit)[0], logits)
 
 
 def test_positions_are_sinusoids() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headsync.config import EncoderConfig, NetworkConfig
-from headsync.framing import embedded_frames, needed_features
+from headsync.engine.state_tree import take_rows
+from headsync.frontend.frame_rate import embedded_frames, needed_features
 from headsync.nn.encoder import ChunkEncoder, EncoderState
-from headsync.streaming import take_rows
 from random_weights import scrambled
 from reference.encoder import encode
 
@@ -245,3 +245,37 @@ def test_weights_fit_every_mode() -> None:
 def test_the_published_contextual_blocks() -> None:
     encoder, features = build((8, 16, 16), "contextual", 2), draw(1, 53)
     close(stream(encoder, features), whole(encoder, features))
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "reuse"])
+def test_with_sinusoids_the_stream_is_the_whole_and_no_bias_is_learned(mode: str) -> None:
+    config = EncoderConfig(2, 3, 4, 2, mode, positions="sinusoids")  # type: ignore[arg-type]
+    encoder = scrambled(ChunkEncoder(config, NETWORK, FEATURES), 0)
+    assert not [name for name, _ in encoder.named_parameters() if "distance" in name]
+    features = draw(2, 14)
+    expected, state, drained = whole(encoder, features), encoder.start(2), []
+    for window, there in windows(encoder, features, padding=torch.nan):
+        frames, state = encoder.step(window, torch.full((2,), there), state)
+        drained.append(frames)
+    torch.testing.assert_close(torch.cat(drained, 1)[:, : expected.shape[1]], expected, rtol=0, atol=1e-9)
+
+
+def test_sinusoids_tell_the_order_of_frames() -> None:
+    config = EncoderConfig(1, mode="full", positions="sinusoids")
+    encoder = scrambled(ChunkEncoder(config, NETWORK, FEATURES), 0)
+    x = torch.randn(1, 6, NETWORK.width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    length = torch.tensor([6])
+    forwards, _ = encoder.step(x, length, encoder.start(1))
+    backwards, _ = encoder.step(x.flip(1), length, encoder.start(1))
+    assert not torch.allclose(forwards, backwards.flip(1), atol=1e-6)
+
+
+def test_an_untrained_full_context_encoder_attends_to_frames_ten_seconds_away() -> None:
+    """The table of distances has 47 frames on each side; what lies further away is not ruled out from the start."""
+    torch.manual_seed(0)
+    encoder = ChunkEncoder(EncoderConfig(1, mode="full"), NETWORK, FEATURES).double().eval()
+    x = torch.randn(1, 300, NETWORK.width, dtype=torch.float64, requires_grad=True)
+    frames, _ = encoder.step(x, torch.tensor([300]), encoder.start(1))
+    (gradient,) = torch.autograd.grad(frames[0, 0].square().sum(), x)
+    far, near = (gradient[0, part].norm(dim=-1).mean() for part in (slice(250, 300), slice(1, 40)))
+    assert far > 0.01 * near

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
-from headsync.features import NUM_MEL
-from headsync.framing import needed_features
+from headsync.frontend.features import NUM_MEL
+from headsync.frontend.frame_rate import needed_features
 from headsync.nn.model import Model
 from random_weights import scrambled
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import headsync
-from headsync.audio import mix_down, read_audio
+from headsync.frontend.audio import mix_down, read_audio
 from headsync.recognizer import Recognizer
 from headsync.server.limits import Limits
-from headsync.server.service import Service
+from headsync.server.model_service import ModelService
 from serving import Running, run
 
 DEMO = Path(headsync.__file__).parent / "demo"
@@ -25,8 +25,8 @@ def recognizer() -> Recognizer:
 
 
 @pytest.fixture(scope="session")
-def service(recognizer: Recognizer) -> Service:
-    return Service(recognizer, (), batching=True)
+def service(recognizer: Recognizer) -> ModelService:
+    return ModelService(recognizer, (), batching=True)
 
 
 @pytest.fixture(scope="session")
@@ -40,14 +40,14 @@ def recordings() -> list[tuple[Path, np.ndarray, int]]:
 
 
 @pytest.fixture(scope="module")
-def running(service: Service) -> Iterator[Running]:
+def running(service: ModelService) -> Iterator[Running]:
     """A server as people start it, without a token."""
     with run(service, Limits(idle_seconds=20.0)) as server:
         yield server
 
 
 @pytest.fixture
-def start(service: Service) -> Iterator[Callable[..., Running]]:
+def start(service: ModelService) -> Iterator[Callable[..., Running]]:
     """Start a server with limits of one's own."""
     with ExitStack() as opened:
         yield lambda token=None, **limits: opened.enter_context(run(service, Limits(**limits), token))

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from headsync.engine import NO_LIMIT, Engine, Memory, State, Window, load_engine
-from headsync.engine.past import Past
+from headsync.engine.kv_pool import Past
 from headsync.events import Final
 from headsync.recognizer import Recognizer
 from headsync.server import batching
-from headsync.server.batching import Batching
-from headsync.server.service import Service
-from headsync.server.wishes import Wishes
+from headsync.server.batching import BatchingEngine
+from headsync.server.model_service import ModelService
+from headsync.server.session_options import SessionOptions
 
 
 class Gate:
@@ -50,7 +50,7 @@ class Gate:
         return self.inner.embed(features_BTF)
 
 
-def together(gate: Gate, shared: Batching, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def together(gate: Gate, shared: BatchingEngine, calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The first call alone, all others while it lasts."""
     with ThreadPoolExecutor(len(calls)) as pool:
         first = pool.submit(calls[0])
@@ -96,7 +96,7 @@ def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
 
 def test_windows_of_several_streams(engine: Engine) -> None:
     gate = Gate(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = windows(engine, [16, 16, 5, 12])
     results = together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
     assert gate.rows == [1, 3]
@@ -126,7 +126,7 @@ def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[
 def test_steps_of_several_streams(engine: Engine) -> None:
     """They go together whatever their frames and hypotheses; with PyTorch, those that have written equally much."""
     gate = Gate(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = steps(engine, [(1, 9, 2), (1, 30, 2), (3, 7, 2), (2, 11, 3), (2, 40, 2)])
     results = together(gate, shared, [lambda call=call: shared.decode(*call) for call in calls])
     assert sorted(gate.rows) == ([1, 2, 6] if type(engine).__name__ == "TorchEngine" else [1, 8])
@@ -138,7 +138,7 @@ def test_steps_of_several_streams(engine: Engine) -> None:
 
 def test_embedding_together(engine: Engine) -> None:
     gate = Gate(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     features = np.random.default_rng(3).standard_normal((4, 1, 67, 80)).astype(np.float32)
     results = together(gate, shared, [lambda x=x: shared.embed(x) for x in features])
     assert gate.rows == [1, 3]
@@ -147,18 +147,18 @@ def test_embedding_together(engine: Engine) -> None:
 
 
 def test_a_batch_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MOST_ROWS", 2)
+    monkeypatch.setattr(batching, "MAX_ROWS", 2)
     gate = Gate(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = windows(engine, [16] * 6)
     together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
     assert gate.rows == [1, 2, 2, 1]
 
 
 def test_large_memories_are_not_copied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MOST_BYTES", 1000)
+    monkeypatch.setattr(batching, "MAX_BYTES", 1000)
     gate = Gate(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = steps(engine, [(1, 9, 0), (2, 9, 0), (3, 9, 0)])
     together(gate, shared, [lambda call=call: shared.decode(*call) for call in calls])
     assert gate.rows == [1, 2, 3]
@@ -173,7 +173,7 @@ def test_a_fault_is_told_to_its_stream_alone(engine: Engine) -> None:
             return self.inner.encode(x_BWE, length_B, state)
 
     gate = Faulty(engine)
-    shared = Batching(gate)  # type: ignore[arg-type]
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = windows(engine, [16, 12, 13, 14])
     results = together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
     assert isinstance(results[2], ValueError)
@@ -191,7 +191,7 @@ def test_a_call_alone_is_run_by_its_own_thread(engine: Engine) -> None:
             return self.inner.encode(x_BWE, length_B, state)
 
     (call,) = windows(engine, [16])
-    shared = Batching(Watched(engine))  # type: ignore[arg-type]
+    shared = BatchingEngine(Watched(engine))  # type: ignore[arg-type]
     assert_same(shared.encode(*call), engine.encode(*call))
     assert ran == [threading.get_ident()]
 
@@ -202,14 +202,14 @@ def test_streams_side_by_side_write_what_they_write_alone(
 ) -> None:
     sizes: list[int] = []
     recordings = recordings[:4]
-    shared, alone = (Service(recognizer, (), batching) for batching in (True, False))
+    shared, alone = (ModelService(recognizer, (), batching) for batching in (True, False))
     assert shared.batching is not None
     assert alone.batching is None
     shared.batching.observe = lambda calls, waiting: sizes.append(calls)
     start = threading.Barrier(len(recordings))
 
-    def heard(service: Service, place: int, wait: bool) -> list[Final]:
-        session = service.session(Wishes(settings=settings))
+    def heard(service: ModelService, place: int, wait: bool) -> list[Final]:
+        session = service.open_session(SessionOptions(settings=settings))
         _, samples, rate = recordings[place]
         if wait:
             start.wait(60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import resource
 import select
 import socket
@@ -22,7 +23,7 @@ import websockets
 from fakes import FakeSession
 from headsync.events import Event, Partial
 from headsync.server.limits import Limits
-from serving import Running, finals, run, stream
+from serving import FakeService, Running, finals, run, stream
 
 Start = Callable[..., Running]
 Recordings = list[tuple[Path, np.ndarray, int]]
@@ -41,7 +42,7 @@ async def eventually(true: Callable[[], bool]) -> None:
 
 
 def ended(server: Running, how: str, protocol: str = "stream") -> float:
-    return server.house.metrics.ended.labels(protocol, how)._value.get()
+    return server.state.metrics.ended_streams.labels(protocol, how)._value.get()
 
 
 # the door
@@ -77,6 +78,63 @@ def test_without_the_token_nothing_is_open_but_health(start: Start, recordings: 
         assert asyncio.run(knock(path, Authorization="bearer wrong")) == 401
 
 
+@pytest.fixture
+def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Messages that the server logs as errors. Call `watch()` after the start, which configures uvicorn's loggers."""
+    logger = logging.getLogger("uvicorn")
+
+    def watch() -> list[str]:
+        if caplog.handler not in logger.handlers:
+            logger.addHandler(caplog.handler)
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+    yield watch
+    logger.removeHandler(caplog.handler)
+
+
+def test_a_wrong_token_on_a_websocket_is_denied_without_an_error_log(
+    start: Start, errors: Callable[[], list[str]]
+) -> None:
+    server = start(token="secret")
+    assert errors() == []
+
+    async def connect(path: str) -> websockets.Response:
+        with pytest.raises(websockets.InvalidStatus) as denied:
+            async with websockets.connect(server.ws(f"{path}?token=wrong")):
+                pass
+        return denied.value.response
+
+    for path in PATHS:
+        response = asyncio.run(connect(path))
+        assert response.status_code == 401
+        assert json.loads(response.body or b"")["error"]["code"] == "invalid_api_key"
+    asyncio.run(eventually(lambda: not server.server.server_state.connections))
+    assert errors() == []
+
+
+@pytest.mark.parametrize(("path", "message"), [
+    ("/v1/stream", '{"type": "start", "model": "\\ud800"}'), ("/vosk", '{"config": {"model": "\\ud800"}}'),
+])  # fmt: skip
+def test_a_lone_surrogate_closes_the_connection_properly(
+    running: Running, errors: Callable[[], list[str]], path: str, message: str
+) -> None:
+    assert errors() == []
+
+    async def talk() -> list[str]:
+        answers: list[str] = []
+        async with websockets.connect(running.ws(path)) as connection:
+            await connection.send(message)
+            with suppress(websockets.ConnectionClosed):
+                while True:
+                    answers.append(str(await connection.recv()))
+            assert connection.close_code == 1008
+        return answers
+
+    answers = [json.loads(answer)["code"] for answer in asyncio.run(talk())]
+    assert answers == (["message"] if path == "/v1/stream" else [])
+    assert errors() == []
+
+
 def test_one_stream_too_many(start: Start) -> None:
     server = start(streams=1)
 
@@ -86,6 +144,7 @@ def test_one_stream_too_many(start: Start) -> None:
             await first.recv()
             (refused,) = await stream(server.ws("/v1/stream"), np.zeros(0, "<i2"))
             assert (refused["type"], refused["code"]) == ("error", "busy")
+            assert refused["message"] == "The only stream of this server is in use; try again later."
             async with websockets.connect(server.ws("/vosk")) as third:
                 with pytest.raises(websockets.ConnectionClosed) as error:
                     await third.recv()
@@ -95,10 +154,10 @@ def test_one_stream_too_many(start: Start) -> None:
                 form = {"data": {"model": "digits-en"}, "files": {"file": b"RIFF"}}
                 answer = await client.post("/v1/audio/transcriptions", **form)
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-                assert server.house.metrics.refused.labels("busy")._value.get() == 3
+                assert server.state.metrics.rejected.labels("busy")._value.get() == 3
             await first.send('{"type": "finish"}')
             assert json.loads(await first.recv())["type"] == "done"
-        await eventually(lambda: server.house.admission.open == 0)
+        await eventually(lambda: server.state.limiter.open_streams == 0)
         assert (await stream(server.ws("/v1/stream"), np.zeros(0, "<i2")))[-1]["type"] == "done"
 
     asyncio.run(crowd())
@@ -176,9 +235,9 @@ def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, no
         return await friend
 
     said = finals(asyncio.run(both()))
-    session = running.house.session()
+    session = running.state.open_session()
     assert said == [e.text for e in session.push(samples, rate) + session.finish() if type(e).__name__ == "Final"]
-    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+    asyncio.run(eventually(lambda: running.state.limiter.open_streams == 0))
 
 
 @pytest.mark.parametrize(("message", "code"), [
@@ -209,7 +268,7 @@ def test_garbage_instead_of_frames(running: Running) -> None:
         connection.sendall(b"\xff" * 500)
         while connection.recv(1000):
             pass
-    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+    asyncio.run(eventually(lambda: running.state.limiter.open_streams == 0))
 
 
 def test_a_websocket_to_nowhere(running: Running) -> None:
@@ -248,7 +307,7 @@ def test_those_who_say_nothing_are_sent_away(start: Start) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n")
         connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut")
-        assert b" 408 " in connection.recv(1000)
+        assert b" 408 " in read_response(connection)
 
 
 def test_heads_that_come_drop_by_drop(start: Start) -> None:
@@ -270,9 +329,9 @@ def test_a_body_that_comes_drop_by_drop(start: Start) -> None:
         connection.sendall(b"Content-Type: multipart/form-data; boundary=cut\r\n\r\n--cut\r\n")
         while connection not in select.select([connection], [], [], 0.1)[0]:
             connection.sendall(b"x")
-        answer = connection.recv(1000)
+        answer = read_response(connection)
     assert b" 408 " in answer
-    assert b"came too slowly; send it again, without a pause of 1 s and at 1000 bytes a second or more" in answer
+    assert b"arrived too slowly; send at least 1000 bytes per second and no pause of 1 s" in answer
 
 
 def test_half_a_connection(start: Start) -> None:
@@ -281,12 +340,12 @@ def test_half_a_connection(start: Start) -> None:
     with raw(server) as half, raw(server) as rude:
         half.sendall(frame(0x1, b'{"type": "start"}'))
         rude.sendall(frame(0x1, b'{"type": "start"}'))
-        assert b"ready" in half.recv(1000)
+        assert b"ready" in read_until(half, b"ready")
         half.shutdown(socket.SHUT_WR)
         while half.recv(1000):
             pass
-        asyncio.run(eventually(lambda: ended(server, "gone") == 1))
-        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+        asyncio.run(eventually(lambda: ended(server, "disconnected") == 1))
+        asyncio.run(eventually(lambda: server.state.limiter.open_streams == 0))
         asyncio.run(eventually(lambda: not server.server.server_state.connections))  # it is closed all the same
 
 
@@ -319,8 +378,25 @@ def raw(server: Running) -> socket.socket:
     """An open WebSocket without a library, so that it can misbehave."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     connection.sendall(HANDSHAKE)
-    assert b" 101 " in connection.recv(1000)
+    assert b" 101 " in read_until(connection, b"\r\n\r\n")
     return connection
+
+
+def read_until(connection: socket.socket, wanted: bytes) -> bytes:
+    """What the server sends up to `wanted`, or up to the end of the connection; one `recv` may return any part."""
+    received = b""
+    while wanted not in received and (part := connection.recv(4096)):
+        received += part
+    return received
+
+
+def read_response(connection: socket.socket) -> bytes:
+    """A response with its body."""
+    head, _, body = read_until(connection, b"\r\n\r\n").partition(b"\r\n\r\n")
+    length = next(int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length: "))
+    while len(body) < length and (part := connection.recv(4096)):
+        body += part
+    return head + b"\r\n\r\n" + body
 
 
 def frame(head: int, data: bytes = b"", final: bool = True, length: int | None = None) -> bytes:
@@ -335,20 +411,20 @@ def test_a_message_of_a_gigabyte(running: Running) -> None:
     before = resident_bytes()
     with raw(running) as connection:
         connection.sendall(frame(0x2, length=1 << 30))
-        assert refused in connection.recv(1000)
+        assert refused in read_until(connection, refused)
     with raw(running) as connection:
         connection.sendall(frame(0x2, bytes(1 << 19), final=False))
         with suppress(ConnectionError):
             for _ in range(2047):
                 connection.sendall(frame(0x0, bytes(1 << 19), final=False))
         with suppress(ConnectionError):  # what it says may be lost behind what was still being sent
-            assert refused in connection.recv(1000)
+            assert refused in read_until(connection, refused)
     with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.sendall(
             b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 1073741824\r\n\r\n"
         )
-        assert b" 413 " in connection.recv(1000)
-    asyncio.run(eventually(lambda: running.house.admission.open == 0))
+        assert b" 413 " in read_response(connection)
+    asyncio.run(eventually(lambda: running.state.limiter.open_streams == 0))
     assert resident_bytes() - before < 100 << 20
 
 
@@ -383,15 +459,15 @@ def test_ten_minutes_as_fast_as_they_go(start: Start, recordings: Recordings) ->
 # too fast, and too slow
 
 
-class Told:
+class Told(FakeService):
     """Stands for a model: its sessions wait until they may go on, and say so much."""
 
-    name, created, batching = "told", 0, None
+    name = "told"
 
     def __init__(self, events: list[Event], may: threading.Event, free: int = 0) -> None:
         self.events, self.may, self.free = events, may, free  # pieces that need not wait
 
-    def session(self, *_: Any) -> FakeSession:
+    def open_session(self, *_: Any) -> FakeSession:
         told = self
 
         class Session(FakeSession):
@@ -431,7 +507,7 @@ def test_a_stream_that_is_too_fast_is_slowed_down(may: threading.Event) -> None:
     may.set()
     with run(Told([], may), Limits()) as server:  # type: ignore[arg-type]
         assert asyncio.run(pour(server)) < 64 << 20  # what sockets hold, and no more
-        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+        asyncio.run(eventually(lambda: server.state.limiter.open_streams == 0))
 
 
 def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
@@ -448,7 +524,7 @@ def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
 
     with run(Told(loud, may), Limits(idle_seconds=2.0)) as server:  # type: ignore[arg-type]
         asyncio.run(ignore(server))
-        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+        asyncio.run(eventually(lambda: server.state.limiter.open_streams == 0))
         asyncio.run(eventually(lambda: not server.server.server_state.connections))
 
 
@@ -460,25 +536,70 @@ def test_a_client_that_leaves_while_text_is_sent(may: threading.Event, recording
             client.stream("POST", "/v1/audio/transcriptions", **form) as answer,
         ):
             assert answer.headers["content-type"].startswith("text/event-stream")
-            assert server.house.admission.open == 1
-        asyncio.run(eventually(lambda: server.house.admission.open == 0))
+            assert server.state.limiter.open_streams == 1
+        asyncio.run(eventually(lambda: server.state.limiter.open_streams == 0))
         assert not may.is_set()
-        assert ended(server, "gone", "recording") == 1
+        assert ended(server, "disconnected", "recording") == 1
         may.set()
 
 
-class Broken:
+class Broken(FakeService):
     """Stands for a model that is at fault itself."""
 
-    name, created, batching = "broken", 0, None
+    name = "broken"
 
-    def session(self, *_: Any) -> FakeSession:
+    def open_session(self, *_: Any) -> FakeSession:
         raise RuntimeError("a fault of ours")
+
+
+class FailsLater(FakeService):
+    """Stands for a model with a fault in the second chunk of audio."""
+
+    name = "fails-later"
+
+    def __init__(self, may: threading.Event) -> None:
+        self.may, self.chunks = may, 0
+
+    def open_session(self, *_: Any) -> FakeSession:
+        service = self
+
+        class Session(FakeSession):
+            def push(self, samples: Any, sample_rate: int) -> list[Event]:
+                service.chunks += bool(len(samples))
+                if service.chunks > 1:
+                    assert service.may.wait(60)
+                    raise RuntimeError("a fault of the server")
+                return []
+
+        return Session("")
+
+
+def test_a_fault_of_the_server_has_the_form_of_the_api(recordings: Recordings) -> None:
+    sound = recordings[0][0].read_bytes()
+    with run(Broken(), Limits()) as server:  # type: ignore[arg-type]
+        form = {"data": {"model": "broken"}, "files": {"file": sound}}
+        answer = httpx.post(f"{server.http}/v1/audio/transcriptions", **form)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "server_error"
+        assert answer.json()["error"]["code"] == "internal"
+
+
+def test_a_fault_of_the_server_in_the_middle_of_an_event_stream(
+    may: threading.Event, recordings: Recordings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run(FailsLater(may), Limits()) as server:  # type: ignore[arg-type]
+        form = {"data": {"model": "fails-later", "stream": "true"}, "files": {"file": recordings[0][0].read_bytes()}}
+        with httpx.stream("POST", f"{server.http}/v1/audio/transcriptions", **form) as answer:
+            assert answer.status_code == 200
+            may.set()
+            *_, last = [line for line in answer.iter_lines() if line]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "internal"
+    assert "a transcription failed" in caplog.text
 
 
 def test_every_recording_is_counted_once_as_what_it_was(start: Start, recordings: Recordings) -> None:
     def counted(server: Running) -> dict[str, float]:
-        hows = ("done", "error", "gone")
+        hows = ("done", "error", "disconnected")
         return {how: count for how in hows if (count := ended(server, how, "recording"))}
 
     def send(server: Running, model: str, sound: bytes, **fields: str) -> int:

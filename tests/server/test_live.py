@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,18 +17,23 @@ import openai
 import pytest
 import websockets
 
+from audio_files import encode
 from fakes import FakeSession
+from headsync.errors import ConfigError
 from headsync.events import Final
+from headsync.frontend.audio import read_audio
+from headsync.model_folder import find
 from headsync.server.limits import Limits
-from headsync.server.service import Service
-from headsync.server.wishes import Wishes
-from serving import Running, finals, run, stream
+from headsync.server.model_service import ModelOptions, ModelService
+from headsync.server.session_options import SessionOptions
+from headsync.server.single_process import load_services
+from serving import FakeService, Running, finals, run, stream
 
 Recordings = list[tuple[Path, np.ndarray, int]]
 
 
-def expected(service: Service, samples: np.ndarray, rate: int) -> list[str]:
-    session = service.session()
+def expected(service: ModelService, samples: np.ndarray, rate: int) -> list[str]:
+    session = service.open_session()
     events = session.push(samples, rate) + session.finish()
     return [event.text for event in events if isinstance(event, Final)]
 
@@ -50,7 +56,7 @@ def test_streams_side_by_side_are_what_transcribing_gives(running: Running, reco
         assert messages[0]["type"] == "ready"
         assert messages[-1]["type"] == "done"
         assert messages[-1]["audio_seconds"] == pytest.approx(len(samples) / rate, abs=1e-3)
-        assert finals(messages) == expected(running.house.service(), samples, rate)
+        assert finals(messages) == expected(running.state.service(), samples, rate)
         assert finals(messages)
 
 
@@ -63,17 +69,17 @@ def test_the_client_of_the_guide(running: Running, recordings: Recordings) -> No
     _, samples, rate = recordings[0]
     assert rate == 16_000
     pieces = [piece.tobytes() for piece in np.array_split(samples, 20)]
-    text = " ".join(expected(running.house.service(), samples, rate))
-    assert names["talk"](pieces, running.ws("/v1/stream")) == text
+    text = " ".join(expected(running.state.service(), samples, rate))
+    assert names["recognise"](pieces, running.ws("/v1/stream")) == text
 
 
 def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
     floats = (samples / 32768).astype("<f4")
-    wishes: dict[str, Any] = {"format": "float32", "settings": {"beam": 3, "nbest": 2}, "hotwords": ["nine"]}
-    messages = asyncio.run(stream(running.ws("/v1/stream"), floats, rate, **wishes))
+    options: dict[str, Any] = {"format": "float32", "settings": {"beam": 3, "nbest": 2}, "hotwords": ["nine"]}
+    messages = asyncio.run(stream(running.ws("/v1/stream"), floats, rate, **options))
     (final,) = [message for message in messages if message["type"] == "final"]
-    session = running.house.session(Wishes("", wishes["settings"], [("nine", 2.0)]))
+    session = running.state.open_session(SessionOptions("", options["settings"], [("nine", 2.0)]))
     (same,) = [event for event in session.push(samples, rate) + session.finish() if isinstance(event, Final)]
     assert (final["text"], tuple(final["halts"])) == (same.text, same.halts)
     assert len(final["alternatives"]) == 1
@@ -93,7 +99,7 @@ def test_a_stream_tells_where_the_heads_looked_and_how_far_it_has_come(
 
     outcomes = asyncio.run(all_of_them())
     for (_, samples, rate), messages in list(zip(recordings, outcomes, strict=True))[:2]:
-        session = running.house.session(Wishes(attention=True))
+        session = running.state.open_session(SessionOptions(attention=True))
         alone = [event.to_dict() for event in session.push(samples, rate) + session.finish()]
         looks = [message for message in messages if message["type"] == "attention"]
         expected = [event for event in alone if event["type"] == "attention"]
@@ -108,13 +114,13 @@ def test_a_stream_tells_where_the_heads_looked_and_how_far_it_has_come(
     assert {message["type"] for message in outcomes[2]} <= {"ready", "partial", "final", "endpoint", "done"}
 
 
-def test_several_models(service: Service, recordings: Recordings) -> None:
+def test_several_models(service: ModelService, recordings: Recordings) -> None:
     """Each stream and recording gets the one that it names, the first without a name."""
 
-    class Other:
-        name, created, batching = "other", 0, None
+    class Other(FakeService):
+        name = "other"
 
-        def session(self, *_: Any) -> Any:
+        def open_session(self, *_: Any) -> Any:
             return FakeSession("not a digit at all")
 
     _, samples, rate = recordings[0]
@@ -126,7 +132,7 @@ def test_several_models(service: Service, recordings: Recordings) -> None:
         )]  # fmt: skip
         assert finals(said[0]) == expected(service, samples, rate)
         assert finals(said[1]) == ["not a digit at all"]
-        assert said[2][0]["message"] == 'There is no model "third" here; this server has "digits-en", "other".'
+        assert said[2][0]["message"] == 'There is no model "third"; this server has "digits-en", "other".'
         answer = httpx.post(
             f"{server.http}/v1/audio/transcriptions",
             data={"model": "other"},
@@ -135,9 +141,23 @@ def test_several_models(service: Service, recordings: Recordings) -> None:
         assert answer.json()["text"] == "not a digit at all"
 
 
+def test_two_folders_of_the_same_name_are_served_under_given_names(tmp_path: Path) -> None:
+    folders = [tmp_path / run / "model" for run in ("first", "second")]
+    for folder in folders:
+        shutil.copytree(find(), folder)
+    with pytest.raises(ConfigError, match=r'two models are named "model"; .*--model NAME=FOLDER'):
+        load_services([ModelOptions(str(folder)) for folder in folders])
+    services = load_services([ModelOptions(f"first={folders[0]}"), ModelOptions(f"second={folders[1]}")])
+    with run(services, Limits()) as server:
+        models = httpx.get(f"{server.http}/v1/models").json()["data"]
+        assert [model["id"] for model in models] == ["first", "second"]
+        (ready, *_) = asyncio.run(stream(server.ws("/v1/stream"), np.zeros(0, "<i2"), model="second"))
+        assert ready["model"] == "second"
+
+
 @pytest.mark.parametrize(("fields", "said"), [
-    ({"settings": {"beam": 21}}, "20 at most"),
-    ({"settings": {"evidence": 0.1}}, "cannot be chosen"),
+    ({"settings": {"beam": 21}}, "at most 20"),
+    ({"settings": {"evidence": 0.1}}, "cannot set"),
     ({"settings": {"beam": "wide"}}, "whole number"),
     ({"hotwords": ["elephant"]}, "elephant"),
     ({"sample_rate": 100}, "sample rate"),
@@ -171,7 +191,7 @@ def test_a_client_written_for_vosk_server(running: Running, recordings: Recordin
     answers = asyncio.run(client())
     results = [answer for answer in answers if "text" in answer]
     assert all(answer.keys() == {"partial"} for answer in answers if answer not in results)
-    assert [answer["text"] for answer in results if answer["text"]] == expected(running.house.service(), samples, rate)
+    assert [answer["text"] for answer in results if answer["text"]] == expected(running.state.service(), samples, rate)
     words = [word for answer in results for word in answer.get("result", [])]
     assert [word["word"] for word in words] == " ".join(answer["text"] for answer in results).split()
     assert all(word["start"] < word["end"] <= len(samples) / rate + 1 for word in words)
@@ -185,7 +205,7 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
 
 def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
     path, samples, rate = recordings[0]
-    text = " ".join(expected(running.house.service(), samples, rate))
+    text = " ".join(expected(running.state.service(), samples, rate))
     create, given = client.audio.transcriptions.create, {"model": "digits-en", "file": path}
     assert create(**given).text == text
     assert create(**given, response_format="text").strip() == text
@@ -194,7 +214,17 @@ def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Runni
     long = create(**given, response_format="verbose_json", timestamp_granularities=["word", "segment"])
     assert long.duration == pytest.approx(len(samples) / rate, abs=0.01)
     assert [word.word for word in long.words] == text.split()
-    assert [segment.text for segment in long.segments] == expected(running.house.service(), samples, rate)
+    assert [segment.text for segment in long.segments] == expected(running.state.service(), samples, rate)
+
+
+@pytest.mark.parametrize("suffix", ["mp3", "m4a", "webm", "ogg"])
+def test_an_uploaded_recording_of_any_format_gives_the_text_of_its_samples(
+    client: openai.OpenAI, running: Running, recordings: Recordings, tmp_path: Path, suffix: str
+) -> None:
+    path = encode(tmp_path / f"a.{suffix}", *read_audio(recordings[0][0]))
+    text = client.audio.transcriptions.create(model="digits-en", file=path).text
+    samples, rate = read_audio(path)
+    assert text == " ".join(expected(running.state.service(), samples, rate)) != ""
 
 
 def test_the_openai_client_streams(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
@@ -203,7 +233,7 @@ def test_the_openai_client_streams(client: openai.OpenAI, running: Running, reco
     assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
     assert len(events) > 2
     assert events[-1].type == "transcript.text.done"
-    assert events[-1].text == " ".join(expected(running.house.service(), samples, rate))
+    assert events[-1].text == " ".join(expected(running.state.service(), samples, rate))
     assert "".join(event.delta for event in events[:-1]) == events[-1].text
 
 
@@ -213,7 +243,7 @@ def test_the_openai_client_meets_trouble(client: openai.OpenAI, recordings: Reco
     assert client.models.retrieve("digits-en").owned_by == "headsync"
     with pytest.raises(openai.NotFoundError, match="digits-en"):
         client.audio.transcriptions.create(model="whisper-1", file=path)
-    with pytest.raises(openai.BadRequestError, match=r"notes\.txt: this cannot be read as sound"):
+    with pytest.raises(openai.BadRequestError, match=r"notes\.txt: cannot be decoded as audio"):
         client.audio.transcriptions.create(model="digits-en", file=("notes.txt", b"not sound at all"))
     with pytest.raises(openai.BadRequestError, match="response_format"):
         client.audio.transcriptions.create(model="digits-en", file=path, response_format="xml")  # type: ignore[call-overload]
@@ -222,10 +252,10 @@ def test_the_openai_client_meets_trouble(client: openai.OpenAI, recordings: Reco
 def test_health_and_figures(running: Running, recordings: Recordings) -> None:
     assert get(f"{running.http}/healthz") == (200, '{"status":"ok"}')
     assert get(f"{running.http}/readyz") == (200, '{"status":"ready"}')
-    before = _figure(running, 'headsync_ended_streams_total{how="done",protocol="stream"}')
+    before = _figure(running, 'headsync_ended_streams_total{outcome="done",protocol="stream"}')
     _, samples, rate = recordings[0]
     asyncio.run(stream(running.ws("/v1/stream"), samples[:16_000], rate))
-    assert _figure(running, 'headsync_ended_streams_total{how="done",protocol="stream"}') == before + 1
+    assert _figure(running, 'headsync_ended_streams_total{outcome="done",protocol="stream"}') == before + 1
     assert _figure(running, 'headsync_streams{protocol="stream"}') == 0
     assert _figure(running, "headsync_batch_calls_count") > 0
     assert _figure(running, "headsync_audio_seconds_total") >= 1
@@ -247,13 +277,26 @@ def test_a_path_that_is_there_but_not_for_this_method(running: Running, method: 
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_the_page_is_at_the_root_if_there_is_one(service: Service, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+def test_an_unknown_path_is_404_for_every_method(running: Running, method: str) -> None:
+    answer = httpx.request(method, f"{running.http}/v1/audio/translations")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_file_of_the_page_is_405_for_other_methods(running: Running) -> None:
+    for path in ("/", "/main.js"):
+        answer = httpx.post(running.http + path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
+def test_the_page_is_at_the_root_if_there_is_one(service: ModelService, tmp_path: Path) -> None:
     from headsync.server.app import build_app
-    from headsync.server.house import House
+    from headsync.server.app_state import AppState
     from headsync.server.limits import Limits
 
     (tmp_path / "index.html").write_text("<p>Speak.", encoding="utf-8")
-    app = build_app(House([service], Limits(), "secret"), tmp_path)
+    app = build_app(AppState([service], Limits(), "secret"), tmp_path)
 
     async def fetch() -> list[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from fakes import FakeRecognizer, FakeSession
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event
+from headsync.server.errors import CLOSE_CODES, StreamError
 from headsync.server.limits import Limits
-from headsync.server.protocol import Reply, Stream
-from headsync.server.trouble import CLOSE_CODES, StreamError
-from headsync.server.wishes import Wishes
+from headsync.server.protocol import NativeStream, Reply
+from headsync.server.session_options import SessionOptions
 
 RATE = 16_000
 TEXT = "one two three four"
 LIMITS = Limits(stream_seconds=5.0)
 
 
-def open_fake(wishes: Wishes) -> FakeSession:
+def open_fake(options: SessionOptions) -> FakeSession:
     return FakeRecognizer(TEXT).session()
 
 
-def begun(**fields: Any) -> Stream:
-    stream = Stream(["fake"], open_fake, LIMITS)
+def begun(**fields: Any) -> NativeStream:
+    stream = NativeStream(["fake"], open_fake, LIMITS)
     ready = stream.receive(json.dumps({"type": "start", **fields}))
     assert [message["type"] for message in ready.messages] == ["ready"]
     return stream
@@ -43,7 +43,7 @@ def only_error(reply: Reply) -> str:
     assert message["type"] == "error"
     assert message["message"]
     assert "\n" not in message["message"]
-    assert reply.close == CLOSE_CODES[message["code"]]
+    assert reply.close_code == CLOSE_CODES[message["code"]]
     return str(message["code"])
 
 
@@ -51,18 +51,18 @@ def test_a_whole_stream() -> None:
     stream = begun(version=1, sample_rate=RATE, format="pcm16", model=None, attention=False)
     partials = stream.receive(sound(1.0))
     assert [message["text"] for message in partials.messages] == ["one", "one two"]
-    assert partials.close is None
+    assert partials.close_code is None
     assert [event.to_dict() for event in partials.events] == list(partials.messages)
     last = stream.receive('{"type": "finish"}')
     final, done = last.messages
     assert (final["type"], final["text"]) == ("final", "one two three")
     assert (done["type"], done["audio_seconds"]) == ("done", 1.0)
     assert done["computing_seconds"] >= 0
-    assert last.close == 1000
+    assert last.close_code == 1000
 
 
 def test_ready_tells_version_model_and_limits() -> None:
-    (ready,) = Stream(["fake"], open_fake, LIMITS).receive('{"type": "start"}').messages
+    (ready,) = NativeStream(["fake"], open_fake, LIMITS).receive('{"type": "start"}').messages
     assert (ready["version"], ready["model"]) == (1, "fake")
     assert ready["limits"]["stream_seconds"] == 5.0
     assert ready["limits"]["message_bytes"] == LIMITS.message_bytes
@@ -79,7 +79,7 @@ def test_any_cutting_gives_the_same_messages(data: st.DataObject) -> None:
 
     def heard(pieces: list[bytes]) -> list[dict[str, Any]]:
         seen: list[np.ndarray] = []
-        stream = Stream(["fake"], lambda *_: Remembering(seen), LIMITS)
+        stream = NativeStream(["fake"], lambda *_: Remembering(seen), LIMITS)
         stream.receive(json.dumps({"type": "start", "format": dtype}))
         messages = [message for piece in pieces for message in stream.receive(piece).messages]
         *last, done = stream.receive('{"type": "finish"}').messages
@@ -129,12 +129,28 @@ def test_half_a_sample_at_the_end_is_dropped() -> None:
     ('{"type": "start", "sample_rate": 7}', "audio"),
 ])  # fmt: skip
 def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None:
-    def picky(wishes: Wishes) -> FakeSession:
-        if wishes.settings:
+    def picky(options: SessionOptions) -> FakeSession:
+        if options.settings:
             raise ConfigError("beam = 99 is too much")
         return Choosy(TEXT)
 
-    assert only_error(Stream(["fake"], picky, LIMITS).receive(message)) == code
+    assert only_error(NativeStream(["fake"], picky, LIMITS).receive(message)) == code
+
+
+@pytest.mark.parametrize("field", [
+    '"model": "\\ud800"', '"format": "\\udfff"', '"\\ud800": 1', '"settings": {"\\ud800": 1}',
+    '"settings": {"beam": "\\ud800"}', '"hotwords": ["\\ud800"]', '"hotwords": [{"phrase": "\\ud800"}]',
+    '"type": "\\ud800"',
+])  # fmt: skip
+def test_a_lone_surrogate_is_an_error_with_an_answer(field: str) -> None:
+    reply = NativeStream(["fake"], open_fake, LIMITS).receive(f'{{"type": "start", {field}}}')
+    assert only_error(reply) == "message"
+    assert "surrogate" in reply.messages[0]["message"]
+
+
+def test_escaped_surrogate_pairs_are_valid() -> None:
+    reply = NativeStream(["fake"], open_fake, LIMITS).receive('{"type": "start", "model": "\\ud83d\\ude00"}')
+    assert reply.messages[0]["message"] == 'There is no model "\U0001f600"; this server has "fake".'
 
 
 @pytest.mark.parametrize(("typo", "said"), [
@@ -144,8 +160,8 @@ def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None
     ("sample_rat", 'did you mean "sample_rate"?'),
 ])  # fmt: skip
 def test_a_field_of_start_that_is_not_known_brings_those_that_are(typo: str, said: str) -> None:
-    (error,) = Stream(["fake"], open_fake, LIMITS).receive(json.dumps({"type": "start", typo: 1})).messages
-    assert error["message"] == f"start: {typo} is not a setting; {said}"
+    (error,) = NativeStream(["fake"], open_fake, LIMITS).receive(json.dumps({"type": "start", typo: 1})).messages
+    assert error["message"] == f"start: unknown field {typo}; {said}"
 
 
 class Choosy(FakeSession):
@@ -162,17 +178,17 @@ def test_a_second_start_is_refused() -> None:
 
 
 def test_settings_and_hotwords_are_handed_on() -> None:
-    asked: list[Wishes] = []
+    asked: list[SessionOptions] = []
 
-    def remember(wishes: Wishes) -> FakeSession:
-        asked.append(wishes)
-        return open_fake(wishes)
+    def remember(options: SessionOptions) -> FakeSession:
+        asked.append(options)
+        return open_fake(options)
 
     hotwords = ["nine", {"phrase": "two one", "boost": 3}, {"phrase": "six"}]
     start = {"type": "start", "model": "other", "attention": True, "settings": {"beam": 4}, "hotwords": hotwords}
-    (ready,) = Stream(["fake", "other"], remember, LIMITS).receive(json.dumps(start)).messages
+    (ready,) = NativeStream(["fake", "other"], remember, LIMITS).receive(json.dumps(start)).messages
     assert ready["model"] == "other"
-    assert asked == [Wishes("other", {"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)], True)]
+    assert asked == [SessionOptions("other", {"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)], True)]
 
 
 def test_progress_is_told_to_those_who_ask() -> None:
@@ -187,11 +203,11 @@ def test_progress_is_told_to_those_who_ask() -> None:
 
 def test_a_stream_beyond_the_limit_gets_its_text_and_the_reason() -> None:
     stream = begun()
-    assert stream.receive(sound(5.0)).close is None
+    assert stream.receive(sound(5.0)).close_code is None
     reply = stream.receive(sound(0.1))
     assert [message["type"] for message in reply.messages] == ["final", "error"]
     assert reply.messages[0]["text"] == TEXT
-    assert (reply.messages[1]["code"], reply.close) == ("too-long", 1008)
+    assert (reply.messages[1]["code"], reply.close_code) == ("too-long", 1008)
     assert [type(event).__name__ for event in reply.events] == ["Final"]
 
 
@@ -203,7 +219,7 @@ def test_an_idle_stream_gets_its_text_and_the_reason() -> None:
 
 
 def test_an_idle_connection_that_never_started_gets_the_reason() -> None:
-    assert only_error(Stream(["fake"], open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
+    assert only_error(NativeStream(["fake"], open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
 
 
 def test_a_broken_stream_is_not_asked_again() -> None:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from fakes import FakeRecognizer, FakeSession
 from headsync.events import Alternative, Event, Final, Partial, Word
+from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
-from headsync.server.trouble import StreamError
+from headsync.server.session_options import SessionOptions
 from headsync.server.vosk import VoskStream
-from headsync.server.wishes import Wishes
 
 RATE = 8000
 
 
-def open_fake(wishes: Wishes) -> FakeSession:
+def open_fake(options: SessionOptions) -> FakeSession:
     return FakeRecognizer("one two three").session()
 
 
@@ -63,7 +63,7 @@ def test_a_whole_conversation() -> None:
         ],
         "text": "one two",
     }
-    assert last.close == 1000
+    assert last.close_code == 1000
 
 
 def test_without_a_config_the_rate_is_that_of_vosk_server() -> None:
@@ -80,7 +80,7 @@ def test_words_can_be_left_out() -> None:
 
 def test_eof_at_once_is_an_empty_result() -> None:
     reply = VoskStream(open_fake, Limits()).receive('{"eof" : 1}')
-    assert (reply.messages, reply.close) == (({"text": ""},), 1000)
+    assert (reply.messages, reply.close_code) == (({"text": ""},), 1000)
 
 
 def test_an_utterance_that_ends_is_a_result_and_partials_begin_anew() -> None:
@@ -105,7 +105,7 @@ def test_reset_ends_the_utterance_and_times_go_on() -> None:
     stream = VoskStream(open_fake, Limits())
     stream.receive(sound(0.5))
     first = stream.receive('{"reset" : 1}')
-    assert (first.messages[0]["text"], first.close) == ("one", None)
+    assert (first.messages[0]["text"], first.close_code) == ("one", None)
     stream.receive(sound(0.5))
     assert stream.receive('{"eof" : 1}').messages[0]["result"][0]["start"] == 0.5
 
@@ -113,8 +113,8 @@ def test_reset_ends_the_utterance_and_times_go_on() -> None:
 def test_alternatives() -> None:
     asked: list[Any] = []
 
-    def remember(wishes: Wishes) -> Scripted:
-        asked.append(wishes.settings)
+    def remember(options: SessionOptions) -> Scripted:
+        asked.append(options.settings)
         return Scripted([final("four", 1.0, Alternative("for", 0.0), Alternative("five", 50.0))])
 
     stream = VoskStream(remember, Limits(beam=7))
@@ -130,27 +130,28 @@ def test_alternatives() -> None:
 def test_a_config_after_sound_changes_nothing() -> None:
     stream = VoskStream(open_fake, Limits())
     stream.receive(sound(0.1))
-    assert stream.receive('{"config": {"sample_rate": 1, "words": false}}').close is None
+    assert stream.receive('{"config": {"sample_rate": 1, "words": false}}').close_code is None
     stream.receive(sound(0.4))
     assert "result" in stream.receive('{"eof": 1}').messages[0]
 
 
 @pytest.mark.parametrize("message", [
     "garbage", "[]", "{}", '{"eof": 0}', '{"config": 3}', '{"config": {"sample_rate": "fast"}}',
+    '{"config": {"sample_rate": "\\ud800"}}', '{"\\ud800": 1}', '{"config": {"model": "\\ud800"}}',
     '{"config": {"sample_rate": Infinity}}', '{"config": {"max_alternatives": null}}',
 ])  # fmt: skip
 def test_what_is_not_understood_closes_the_connection(message: str) -> None:
     reply = VoskStream(open_fake, Limits()).receive(message)
-    assert (reply.messages, reply.close) == ((), 1008)
+    assert (reply.messages, reply.close_code) == ((), 1008)
 
 
 def test_a_stream_beyond_the_limit_gets_its_text() -> None:
     stream = VoskStream(open_fake, Limits(stream_seconds=1.0))
     stream.receive(sound(0.6))
     stream.receive('{"reset": 1}')
-    assert stream.receive(sound(0.4)).close is None
+    assert stream.receive(sound(0.4)).close_code is None
     reply = stream.receive(sound(0.1))
-    assert (reply.messages[0]["text"], reply.close) == ("one", 1008)
+    assert (reply.messages[0]["text"], reply.close_code) == ("one", 1008)
 
 
 def test_trouble_closes_without_a_message() -> None:

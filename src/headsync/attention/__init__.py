@@ -9,7 +9,7 @@ from __future__ import annotations
 from headsync.attention.accumulate import ACS, DACS, HSDACS
 from headsync.attention.base import Mechanism
 from headsync.attention.bernoulli import HMA, MMA, MTA, MoChA
-from headsync.attention.fire import CIF
+from headsync.attention.cif import CIF
 from headsync.attention.softmax import BlockSynchronous, Softmax, Triggered
 from headsync.config import DecoderConfig
 from headsync.errors import nearest_name

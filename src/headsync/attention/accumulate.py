@@ -10,6 +10,8 @@ The decision where to halt carries no gradient; the weights do.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,29 +35,30 @@ class DACS(Mechanism):
     """Decoder-end adaptive computation steps: every head halts by itself, eq. (4) to (7)."""
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
-        super().__init__(config, heads, width)  # an infinite threshold means that no step is halted
+        super().__init__(config, heads, width)
         self.heads = heads
-        self.energy_bias = nn.Parameter(torch.tensor(config.energy_bias))
-        self.reach, self._full = config.reach, config.threshold
+        self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.tensor(config.energy_bias))
+        self.reach, self._reach_sum = config.reach, config.threshold
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
         p, total = self._halting(q_BHLD, k_BHTD, allowed)
         keep = self._keep(total, allowed)
         shape = q_BHLD.shape[:3]
-        return Aligned((p * keep).expand(*shape, -1), keep.sum(-1).expand(shape), self._shortfall(p, limit_BL))
+        weights = (p * keep).expand(*shape, -1)
+        return Aligned(weights, keep.sum(-1).expand(shape), shortfall_BM=self._shortfall(p, limit_BL))
 
     def _shortfall(self, p: Tensor, limit_BL: Tensor) -> Tensor | None:
-        """By how much the sums fall short of what halts a step, all steps together: as so many tokens too few.
+        """By how much the halting sums fall short of `reach` thresholds, summed over the steps of a row.
 
-        The paper has no such loss. But nothing else asks a step to halt, and where tokens are short and texts are long
-        a network escapes wrong halts by small probabilities, until no step halts at all and none is decided in time.
+        The paper has no such loss. Nothing else trains a step to halt: where tokens are short and texts long, the
+        network learns small probabilities to avoid halting early, until no step halts at all.
         """
         if not self.reach:
             return None
-        total = self._summed(at_least_single(p)).sum(-1) / self._full
+        total = self._summed(at_least_single(p)).sum(-1) / self._reach_sum
         missing_BML = F.relu(self.reach - total) * (limit_BL > 0).unsqueeze(1)
-        return -missing_BML.sum(-1)
+        return missing_BML.sum(-1)
 
     def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
         allowed = may_look(k_BHTD.shape[2], reach(window).unsqueeze(1)).unsqueeze(1)
@@ -70,7 +73,8 @@ class DACS(Mechanism):
 
     def _halting(self, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
         """Halting probabilities, eq. (5), zero beyond the limit; and their running sum, which begins with 0."""
-        p = torch.sigmoid(self._energies(q_BHLD, k_BHTD) + self.energy_bias).masked_fill(~allowed, 0.0)
+        energy = self._energies(q_BHLD, k_BHTD)
+        p = torch.sigmoid(energy if self.energy_bias is None else energy + self.energy_bias).masked_fill(~allowed, 0.0)
         with torch.no_grad():
             return p, F.pad(self._summed(at_least_single(p)).cumsum(-1), (1, 0))
 
@@ -86,7 +90,7 @@ class DACS(Mechanism):
 
     @property
     def _most(self) -> float:
-        return self.threshold
+        return self.threshold if self.phase.halts else math.inf
 
 
 class HSDACS(DACS):
@@ -94,14 +98,14 @@ class HSDACS(DACS):
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
-        self._full = config.threshold * heads
+        self._reach_sum = config.threshold * heads
 
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)  # eq. (8)
 
     @property
     def _most(self) -> float:
-        return self.threshold * self.heads  # the joint threshold H
+        return self.threshold * self.heads if self.phase.halts else math.inf  # the joint threshold H
 
 
 class ACS(DACS):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headsync.config import DecoderConfig
+from headsync.errors import ConfigError
 
 State = tuple[Tensor, ...]  # what a mechanism carries from one output step to the next, batch first
 
@@ -44,7 +45,15 @@ class Aligned(NamedTuple):
 
     weights_BHLT: Tensor
     end_BHL: Tensor
-    surplus_BM: Tensor | None = None  # how many tokens a row has more than it should, where a mechanism counts them
+    surplus_BM: Tensor | None = None  # tokens counted less tokens spoken, for mechanisms that count tokens
+    shortfall_BM: Tensor | None = None  # by how much halting sums miss `decoder.reach`, in thresholds
+
+
+class Phase(NamedTuple):
+    """How output steps stop at one stage of training."""
+
+    halts: bool = True  # False in the first stage: every step attends to all frames, and no token is counted
+    sharpness: float = 1.0  # factor of the energies in `align`, for mechanisms whose `align` is an expectation
 
 
 class OnlineAttention(Protocol):
@@ -54,8 +63,8 @@ class OnlineAttention(Protocol):
     In `align`, an output step that does not exist, being padding, has the limit 0: it may look at nothing.
     """
 
-    threshold: float  # of each head; changeable on a trained model (Table 4); infinity: no step is halted
-    sharpness: float  # factor of the energies in `align`, where an expectation is to come near to what a stream does
+    threshold: float  # of each head; changeable on a trained model (Table 4)
+    phase: Phase  # set by training; a trained model always halts
     expected: bool  # whether `align` is an expectation, which `step` equals only where probabilities are 0 or 1
 
     def start(self, batch: int) -> State: ...
@@ -73,8 +82,8 @@ class Mechanism(nn.Module, ABC):
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()
-        self.threshold = config.threshold  # where nothing is accumulated, it says only whether it is infinite
-        self.sharpness = config.sharpness  # of effect where steps stop by chance in training, by a threshold in streams
+        self.threshold = config.threshold
+        self.phase = Phase(sharpness=config.sharpness)
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:
@@ -89,6 +98,13 @@ class Mechanism(nn.Module, ABC):
 
     @abstractmethod
     def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
+
+
+def required_bias(config: DecoderConfig) -> nn.Parameter:
+    """The learned bias of the energies, for mechanisms that are published with one."""
+    if config.energy_bias is None:
+        raise ConfigError(f'decoder.energy_bias = "none": {config.attention} needs a bias; set a number')
+    return nn.Parameter(torch.tensor(config.energy_bias))
 
 
 def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:

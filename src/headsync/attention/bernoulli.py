@@ -13,8 +13,6 @@ Shapes: B rows, H heads, M monotonic heads, L output steps, T encoder frames, D 
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,6 +28,7 @@ from headsync.attention.base import (
     energies,
     may_look,
     reach,
+    required_bias,
 )
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import DecoderConfig
@@ -44,7 +43,7 @@ class Bernoulli(Mechanism):
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
         self.noise = config.energy_noise
-        self.energy_bias = nn.Parameter(torch.tensor(config.energy_bias))
+        self.energy_bias = required_bias(config)
         self.monotonic_heads = heads
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
@@ -70,7 +69,7 @@ class HMA(Bernoulli):
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
-        p_BMLT = torch.sigmoid(self.sharpness * self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
+        p_BMLT = torch.sigmoid(self.phase.sharpness * self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
         weights = self._spread(expected_boundaries(p_BMLT), q_BHLD, k_BHTD, allowed).to(q_BHLD.dtype)
         return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
 
@@ -158,12 +157,12 @@ class MMA(MoChA):
         return layer >= config.layers_without_attention
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        weights_BHLT, end_BHL, _ = super().align(q_BHLD, k_BHTD, limit_BL)
+        aligned = super().align(q_BHLD, k_BHTD, limit_BL)
         steps_B = (limit_BL > 0).expand(-1, q_BHLD.shape[2]).sum(1)
         tokens_B = (steps_B - 1).clamp(min=0)  # the last step is that of <eos>, for which no frame is left
-        surplus_BM = weights_BHLT.sum((2, 3)) - tokens_B.unsqueeze(1)  # a chunk has the mass of its boundary
-        counts = math.isfinite(self.threshold)  # not in the first phase of training
-        return Aligned(self._drop_heads(weights_BHLT), end_BHL, surplus_BM if counts else None)
+        surplus_BM = aligned.weights_BHLT.sum((2, 3)) - tokens_B.unsqueeze(1)  # a chunk has the mass of its boundary
+        weights_BHLT = self._drop_heads(aligned.weights_BHLT)
+        return Aligned(weights_BHLT, aligned.end_BHL, surplus_BM if self.phase.halts else None)
 
     def _drop_heads(self, weights_BHLT: Tensor) -> Tensor:
         """HeadDrop: monotonic heads fall silent at random, and the others speak up for them."""

@@ -30,7 +30,7 @@ from torch import Tensor
 Places = tuple[EllipsisType, slice]  # on the axis of frames
 Share = tuple[Places, Places, Tensor]  # frames, the boundaries of the chunks, what the frames have of them
 
-NOTHING = 1e-30  # mass that is forgotten: a little less, and processors compute with it many times more slowly
+NOTHING = 1e-30  # smaller masses are set to 0: processors are slow with subnormal numbers
 
 
 def expected_boundaries(p_BHLT: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""The command line: a thin shell around the package, one file for each command.
+"""The command line: a thin shell around the package, one module for each command.
 
-Commands import what they run inside their functions, so that `headsync --help` answers at once.
+Commands import the package inside their functions, so that `headsync --help` starts quickly.
 """
 
 from headsync.cli.app import main

@@ -1,4 +1,4 @@
-"""The commands by name, and the one place where errors become sentences and exit codes."""
+"""The list of commands, and the place where errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headsync.cli.average import average
 from headsync.cli.bench import bench
 from headsync.cli.calibrate import calibrate
 from headsync.cli.compare import compare
-from headsync.cli.complain import complain
 from headsync.cli.demo import demo
+from headsync.cli.errors import print_error
 from headsync.cli.evaluate import evaluate
 from headsync.cli.export import export
 from headsync.cli.listen import listen
@@ -27,11 +27,11 @@ from headsync.cli.transcribe import transcribe
 from headsync.errors import HeadsyncError
 
 FAILED = 1
-INTERRUPTED = 130  # what shells report for Ctrl-C
+INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
 
-class Shell(TyperGroup):
-    """Runs a command and tells its trouble as one sentence."""
+class _ErrorHandler(TyperGroup):
+    """Runs a command and prints its errors as one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -39,25 +39,25 @@ class Shell(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            raise  # the reader of our output has left, as `head` does; typer ends quietly
+            raise  # the reader of our output has closed it, as `head` does; Typer exits quietly
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            complain("This needs PyTorch, which is not installed: pip install '.[train]'.")
+            print_error("This command requires PyTorch, which is not installed: pip install 'headsync[train]'.")
         except (HeadsyncError, OSError) as error:
-            complain(error)
+            print_error(error)
         raise typer.Exit(FAILED)
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"headsync {__version__}")
         raise typer.Exit
 
 
 app = typer.Typer(
-    cls=Shell,
-    help="Streaming speech recognition: text while it is spoken.",
+    cls=_ErrorHandler,
+    help="Streaming speech recognition with online attention.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -65,19 +65,19 @@ app = typer.Typer(
 
 
 @app.callback()
-def _about(
+def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Tell the version and leave.")
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Streaming speech recognition: text while it is spoken."""
+    """Streaming speech recognition with online attention."""
 
 
 app.command()(transcribe)
 app.command()(listen)
 app.command()(demo)
 app.command()(serve)
-app.command()(models)
+app.add_typer(models, name="models")
 app.add_typer(prepare, name="prepare")
 app.command()(train)
 app.command()(evaluate)

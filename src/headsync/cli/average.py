@@ -1,4 +1,4 @@
-"""`headsync average`: stages of one training in, the model in their middle out."""
+"""`headsync average`: the mean of several models of one training run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 
 
 def average(
-    models: Annotated[list[str], typer.Argument(help="Model folders of one training, two or more.")],
-    out: Annotated[Path, typer.Option(help="The model folder to write.")],
+    models: Annotated[list[str], typer.Argument(help="Two or more model folders of one training run.")],
+    out: Annotated[Path, typer.Option(help="Model folder to write.")],
 ) -> None:
-    """Write the model whose weights are the mean of those of others."""
-    from headsync.folder import find, load_folder
-    from headsync.train.mean import mean_model
+    """Write a model whose weights are the mean of several models."""
+    from headsync.model_folder import find, load_folder
+    from headsync.training.average import mean_model
 
     if len(models) < 2:
-        raise typer.BadParameter("a mean needs two models or more", param_hint="MODELS")
+        raise typer.BadParameter("name two or more models", param_hint="MODELS")
     mean = mean_model([load_folder(find(model)) for model in models], out)
     typer.echo(f"{mean.path}: the mean of {len(models)} models")

@@ -1,7 +1,8 @@
-"""`headsync calibrate`: make a model's confidences probabilities, by development speech."""
+"""`headsync calibrate`: turn a model's confidences into probabilities, with development speech."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,50 +10,72 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headsync.cli import loading
+from headsync.cli import load_model
 from headsync.cli.progress import progress_bar
-from headsync.errors import DataError
+from headsync.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from headsync.measure.confidence import Judged
+    from headsync.decoding.confidence import ScoredWord
+    from headsync.model_folder import ModelFolder
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="A model folder; its config.toml will hold the result.")],
+    model: Annotated[str, typer.Argument(help="Model folder, or name of a shipped model.")],
     manifest: Annotated[Path, typer.Argument(help="Development speech: neither trained on nor tested on.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a calibrated copy; without it MODEL itself is changed.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")] = None,
 ) -> None:
     """Fit the confidences of a model to how often its words are right."""
-    from headsync.data.manifest import read_manifest
-    from headsync.folder import CONFIG, find, load_folder
-    from headsync.measure.confidence import Judged, calibrated, fit
-    from headsync.measure.evaluate import evaluate, readable
-    from headsync.recipe import dump
-    from headsync.writing import write_atomically
+    from headsync.corpora.manifest import read_manifest
+    from headsync.decoding.confidence import ScoredWord, calibrated, fit
+    from headsync.evaluation.evaluate import evaluate, readable
 
-    folder = load_folder(find(model))
-    recognizer = loading.load_recognizer(model, confidence_scale=1.0, confidence_offset=0.0)
+    folder = _check_folders(model, out)
+    recognizer = load_model.load_recognizer(model, confidence_scale=1.0, confidence_offset=0.0)
     with progress_bar(manifest.name) as progress:
         utterances = readable(read_manifest(manifest)[:limit], recognizer.vocabulary)
         report = evaluate(recognizer, utterances, progress=progress)
     words = [word for outcome in report.outcomes for word in outcome.words]
     if len({word.right for word in words}) < 2:
-        raise DataError(
-            f"{manifest}: calibrating needs words that are right and some that are wrong; name harder speech."
-        )
+        raise DataError(f"{manifest}: calibration requires both right and wrong words; choose more difficult speech.")
     scale, offset = fit(words)
-    after = [Judged(calibrated(word.confidence, scale, offset), word.right) for word in words]
+    after = [ScoredWord(calibrated(word.confidence, scale, offset), word.right) for word in words]
     _print_tables(words, after)
+    path = _write(folder, out, scale, offset)
+    typer.echo(f"{path}: confidence_scale = {scale:.3f}, confidence_offset = {offset:.3f}")
+
+
+def _check_folders(model: str, out: Path | None) -> ModelFolder:
+    """The model's folder, once it is sure that the result can be written."""
+    from headsync.model_folder import SHIPPED, find, load_folder
+
+    folder = load_folder(find(model))
+    if out is None and folder.path.resolve().is_relative_to(SHIPPED.resolve()):
+        raise ModelError(f"{model}: a shipped model is not changed; name a folder for a calibrated copy with --out.")
+    if out is not None and out.exists():
+        raise ModelError(f"{out}: already exists; name a new folder with --out.")
+    return folder
+
+
+def _write(folder: ModelFolder, out: Path | None, scale: float, offset: float) -> Path:
+    """Put the calibration into the model's config.toml, or that of a copy."""
+    from headsync._atomic_write import write_atomically
+    from headsync.model_folder import CONFIG
+    from headsync.recipe import dump
+
+    path = folder.path if out is None else Path(shutil.copytree(folder.path, out))
     decoding = replace(folder.config.decoding, confidence_scale=scale, confidence_offset=offset)
-    write_atomically(folder.path / CONFIG, dump(replace(folder.config, decoding=decoding)).encode())
-    typer.echo(f"{folder.path / CONFIG}: confidence_scale = {scale:.3f}, confidence_offset = {offset:.3f}")
+    write_atomically(path / CONFIG, dump(replace(folder.config, decoding=decoding)).encode())
+    return path / CONFIG
 
 
-def _print_tables(before: Sequence[Judged], after: Sequence[Judged]) -> None:
+def _print_tables(before: Sequence[ScoredWord], after: Sequence[ScoredWord]) -> None:
     from rich.console import Console
 
     from headsync.cli.evaluate import reliability_table
-    from headsync.measure.confidence import reliability
+    from headsync.decoding.confidence import reliability
 
     for title, words in (("before", before), ("after", after)):
         Console().print(reliability_table(title, reliability(words)))

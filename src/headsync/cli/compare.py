@@ -1,4 +1,4 @@
-"""`headsync compare`: systems trained and measured side by side."""
+"""`headsync compare`: train and measure several systems under one plan."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import typer
 
 
 def compare(
-    plan: Annotated[Path, typer.Argument(help="What to compare, a TOML file.")],
+    plan: Annotated[Path, typer.Argument(help="Plan of the comparison, a TOML file.")],
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only train and measure this system; may be repeated.")
+        list[str] | None, typer.Option("--only", help="Train and measure only this system; may be repeated.")
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option("--seed", help="With --only: only this seed.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", help="With --only: only this seed; may be repeated.")
+    ] = None,
 ) -> None:
-    """Train (or reuse) and measure every system of a comparison, and write its tables and pictures."""
+    """Train or reuse every system of a comparison, measure it, and write tables and figures."""
     from rich.console import Console
 
-    from headsync.compare.pictures import draw_heads, draw_systems
-    from headsync.compare.plan import read_plan
-    from headsync.compare.report import report
-    from headsync.compare.runs import Runs, run_only
-    from headsync.compare.tables import write_tables
+    from headsync.experiments.figures import draw_heads, draw_systems
+    from headsync.experiments.plan import read_plan
+    from headsync.experiments.report import report
+    from headsync.experiments.runs import Runs, run_only
+    from headsync.experiments.tables import write_tables
 
     if seed and not only:
-        raise typer.BadParameter("--seed is of systems that are named with --only.")
+        raise typer.BadParameter("--seed requires --only.")
     comparison = read_plan(plan)
     runs = Runs(comparison, typer.echo)
     if only:
@@ -38,4 +40,4 @@ def compare(
         pictures.append(comparison.folder / f"{table.name}.png")
         draw_systems(table, pictures[-1])
     Console(highlight=False, soft_wrap=True).print(path.read_text(encoding="utf-8"), markup=False)
-    typer.echo(f"written: {path}, a CSV file for each table, {', '.join(picture.name for picture in pictures)}")
+    typer.echo(f"wrote {path}, a CSV file for each table, {', '.join(picture.name for picture in pictures)}")

@@ -1,4 +1,4 @@
-"""`headsync listen`: the microphone in, text out while it is spoken."""
+"""`headsync listen`: recognise the microphone while a person speaks."""
 
 from __future__ import annotations
 
@@ -13,59 +13,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headsync.cli import loading, options
-from headsync.cli.complain import complain
-from headsync.cli.screen import Screen, open_screen, say
+from headsync.cli import load_model, options
+from headsync.cli.display import Screen, open_screen, print_dim
+from headsync.cli.errors import print_error
 from headsync.errors import AudioError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from headsync.measure.timing import Listener
+    from headsync.evaluation.timed_session import SessionFactory
 
 PIECE_SECONDS = 0.1
-PATIENCE_SECONDS = 0.2  # how long to wait for sound before looking whether to stop
+_POLL_SECONDS = 0.2  # between two checks whether to stop
 
 
+@options.grouped
 def listen(
+    search: options.SearchOptions,
     model: options.ModelName = None,
     device: Annotated[str | None, typer.Option(help="Microphone: a number or part of its name.")] = None,
-    beam: options.Beam = None,
-    ctc_weight: options.CtcWeight = None,
-    lm: options.Lm = None,
-    lm_weight: options.LmWeight = None,
-    hotwords: options.Hotwords = None,
-    endpoint: options.EndpointRules = None,
-    engine: options.EngineChoice = options.EngineName.auto,
 ) -> None:
     """Recognise speech from the microphone until Ctrl-C."""
     sounddevice = _import_sounddevice()
     microphone = Microphone(sounddevice, device)
-    settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
-    recognizer = loading.load_recognizer(
-        model, engine=engine.value, lm=lm, hotwords=options.read_hotwords(hotwords), **settings
-    )
+    recognizer = load_model.load_recognizer(model, **search.arguments())
     if sys.stdout.isatty():
-        say("Listening; Ctrl-C stops.")
+        print_dim("Listening; Ctrl-C stops.")
     with stop_on_interrupt() as stopped, microphone, open_screen() as screen:
         _recognise(recognizer, microphone, screen, stopped)
     if microphone.overflows:
-        complain(f"Sound was lost {microphone.overflows} times, because this computer could not keep up.")
+        print_error(f"Audio was lost {_times(microphone.overflows)}, because this computer is too slow for the model.")
     if not stopped.is_set():
-        raise AudioError("The microphone went away; check its cable and start again.")
+        raise AudioError("The microphone was disconnected; check its cable and start again.")
 
 
 class Microphone:
-    """An input stream of the sound system; its pieces wait in a queue until they are asked for."""
+    """An input stream of the sound system; its pieces wait in a queue until they are read."""
 
     def __init__(self, sounddevice: Any, device: str | None) -> None:
         self.overflows = 0
         self._pieces: queue.Queue[NDArray[np.float32]] = queue.Queue()
-        self._trouble = (sounddevice.PortAudioError, ValueError)
+        self._errors = (sounddevice.PortAudioError, ValueError)
         self._name = f'"{device}"' if device else "any microphone"
         chosen = int(device) if device and device.isdecimal() else device
-        with self._telling_people():
+        with self._readable_errors():
             self.sample_rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
             self._stream = sounddevice.InputStream(
                 device=chosen,
@@ -77,7 +69,7 @@ class Microphone:
             )
 
     def __enter__(self) -> Microphone:
-        with self._telling_people():
+        with self._readable_errors():
             self._stream.start()
         return self
 
@@ -85,10 +77,10 @@ class Microphone:
         self._stream.close()
 
     def pieces(self, stopped: threading.Event) -> Iterator[NDArray[np.float32]]:
-        """Yield sound until stopped, and then what had been heard before; ends early if the microphone goes away."""
+        """Yield audio until stopped, then what was recorded before; ends early if the microphone is disconnected."""
         while not stopped.is_set():
             try:
-                yield self._pieces.get(timeout=PATIENCE_SECONDS)
+                yield self._pieces.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if not self._stream.active:
                     return
@@ -97,25 +89,25 @@ class Microphone:
             yield self._pieces.get()
 
     @contextmanager
-    def _telling_people(self) -> Iterator[None]:
-        """Turn what the sound system says into a sentence with the remedy."""
+    def _readable_errors(self) -> Iterator[None]:
+        """Turn errors of the sound system into a sentence with the remedy."""
         try:
             yield
-        except self._trouble as error:
+        except self._errors as error:
             reason = str(error).rstrip(". ")
             raise AudioError(
-                f"Cannot open {self._name}: {reason}; python -m sounddevice lists what there is, --device chooses."
+                f"Cannot open {self._name}: {reason}; python -m sounddevice lists devices, --device chooses one."
             ) from error
 
     def _take(self, samples: NDArray[np.float32], _frames: int, _time: object, status: Any) -> None:
-        """Called by the sound system in a thread of its own; the array is only lent."""
+        """Called by the sound system in its own thread; the array is only valid during the call."""
         self.overflows += bool(status.input_overflow)
         self._pieces.put(samples.copy())
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into an event, so that no step of the recogniser is torn; the second interrupts."""
+    """Turn the first Ctrl-C into an event, so that the recogniser can finish; the second interrupts."""
     stopped = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -129,7 +121,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _recognise(recognizer: Listener, microphone: Microphone, screen: Screen, stopped: threading.Event) -> None:
+def _recognise(recognizer: SessionFactory, microphone: Microphone, screen: Screen, stopped: threading.Event) -> None:
     session = recognizer.session()
     for samples in microphone.pieces(stopped):
         for event in session.push(samples, microphone.sample_rate):
@@ -138,13 +130,17 @@ def _recognise(recognizer: Listener, microphone: Microphone, screen: Screen, sto
         screen.show(event)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _import_sounddevice() -> Any:
     try:
         import sounddevice
     except ModuleNotFoundError as error:
-        raise AudioError("Listening needs the package sounddevice: pip install '.[mic]'.") from error
+        raise AudioError("headsync listen requires the package sounddevice: pip install 'headsync[mic]'.") from error
     except OSError as error:
         raise AudioError(
-            f"Listening needs the library PortAudio ({error}); on Debian and Ubuntu: apt install libportaudio2."
+            f"headsync listen requires PortAudio ({error}); on Debian and Ubuntu: apt install libportaudio2."
         ) from error
     return sounddevice

@@ -1,31 +1,62 @@
-"""`headsync models`: what came with the package."""
+"""`headsync models`: list models, and download them by name."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Annotated
 
-from headsync.cli import loading
+import typer
+
+from headsync.cli import load_model
+
+models = typer.Typer(invoke_without_command=True)
 
 
-def models() -> None:
-    """List the models that came with the package."""
+@models.callback()
+def _list(context: typer.Context) -> None:
+    """List the shipped and the downloaded models; pull downloads one."""
+    if context.invoked_subcommand is None:
+        _print_models()
+
+
+@models.command()
+def pull(
+    source: Annotated[str, typer.Argument(help="https:// address of a model folder, or OWNER/NAME on Hugging Face.")],
+    name: Annotated[str | None, typer.Option(help="Name of the model; the last part of SOURCE by default.")] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", envvar="HEADSYNC_OFFLINE", help="Only look it up in the cache.")
+    ] = False,
+) -> None:
+    """Download a model into the cache; a download that was stopped continues."""
+    from rich.console import Console
+
+    from headsync.model_download import pull as download
+
+    with Console(stderr=True).status(source) as status:
+        folder = download(source, name, offline, lambda file, count: status.update(f"{file}: {count / 1e6:.1f} MB"))
+    typer.echo(f"{folder}: use it with --model {folder.name}")
+
+
+def _print_models() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "what it hears", box=None, header_style="bold")
+    table = Table("name", "recognises", box=None, header_style="bold")
     table.add_column("parameters", justify="right")
     table.add_column("size", justify="right")
-    for name, folder in sorted(loading.shipped_models().items()):
+    for name, folder in sorted(load_model.known_models().items()):
         size_megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
         table.add_row(name, card_summary(folder), f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
     Console().print(table)
 
 
 def card_summary(folder: Path) -> str:
-    """The first sentence of the model card: what comes after front matter and headings."""
-    from headsync.folder import CARD
+    """The first sentence of the model card, after front matter and headings; empty without a card."""
+    from headsync.model_folder import CARD
 
+    if not (folder / CARD).is_file():
+        return ""
     lines = (folder / CARD).read_text(encoding="utf-8").splitlines()
     if lines and lines[0] == "---" and "---" in lines[1:]:
         lines = lines[lines.index("---", 1) + 1 :]
@@ -35,11 +66,11 @@ def card_summary(folder: Path) -> str:
 
 
 def count_parameters(folder: Path) -> int:
-    """Count from the header of the weights, without reading them."""
+    """The number of parameters, from the header of the weights file."""
     from safetensors import SafetensorError, safe_open
 
     from headsync.errors import ModelError
-    from headsync.folder import WEIGHTS
+    from headsync.model_folder import WEIGHTS
 
     weights = folder / WEIGHTS
     try:
@@ -47,4 +78,4 @@ def count_parameters(folder: Path) -> int:
             names = tensors.keys()
             return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
     except SafetensorError as error:
-        raise ModelError(f"{weights}: the weights are damaged ({error}); install headsync again.") from error
+        raise ModelError(f"{weights}: the weights are damaged ({error}); install or pull the model again.") from error

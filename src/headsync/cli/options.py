@@ -1,7 +1,17 @@
-"""Options that several commands share: how a model is searched. None means as stored with the model."""
+"""Options that several commands share, as groups: a command takes a group as one argument.
+
+    @grouped
+    def listen(search: SearchOptions, device: ...) -> None:
+
+`grouped` replaces the argument by the fields of its dataclass, so that Typer sees each field as an option.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -11,16 +21,18 @@ import typer
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, DataError
 
+SEARCH = "Search (default: as stored with the model)"
+
 
 class UnitName(Enum):
-    """What errors are counted in."""
+    """The unit in which errors are counted."""
 
     words = "words"
     characters = "characters"
 
 
 class EngineName(Enum):
-    """What runs the network."""
+    """The runtime of the network."""
 
     auto = "auto"
     onnx = "onnx"
@@ -29,62 +41,122 @@ class EngineName(Enum):
 
 EngineChoice: TypeAlias = Annotated[
     EngineName,
-    typer.Option("--engine", help="What runs the network: onnx (ONNX Runtime), torch (PyTorch) or auto."),
+    typer.Option("--engine", help="Runtime of the network: ONNX Runtime, PyTorch, or the one that the model supports."),
 ]
 ModelName: TypeAlias = Annotated[
-    str | None, typer.Option("--model", help="Name of a shipped model, or a model folder.")
+    str | None, typer.Option("--model", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-Beam: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search.")]
-CtcWeight: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search; 1 is CTC alone.")
+ModelArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-Lm: TypeAlias = Annotated[
-    Path | None, typer.Option("--lm", help="A language model: its folder, or a file in the ARPA form.")
-]
-LmWeight: TypeAlias = Annotated[float | None, typer.Option(min=0.0, help="Weight of the language model.")]
-Hotwords: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Phrases to listen for, one a line; ' :3.0' behind one sets its boost.")
-]
-EndpointRules: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--endpoint", help="When utterances end, in seconds: pause=1.2,length=20,silence=10."),
-]
+Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
 
-RULES = {"pause": "trailing_seconds", "length": "longest_seconds", "silence": "silence_seconds"}
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a model is searched; None means as stored with the model."""
+
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Number of hypotheses in the search.", rich_help_panel=SEARCH)
+    ] = None
+    ctc_weight: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search; 1 is CTC alone.", rich_help_panel=SEARCH),
+    ] = None
+    lm: Annotated[
+        Path | None,
+        typer.Option("--lm", help="Language model: a folder or an ARPA file.", rich_help_panel=SEARCH),
+    ] = None
+    lm_weight: Annotated[
+        float | None, typer.Option(min=0.0, help="Weight of the language model.", rich_help_panel=SEARCH)
+    ] = None
+    hotwords: Annotated[
+        Path | None,
+        typer.Option(
+            help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.',
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint",
+            help="When utterances end, in seconds: pause=1.2,length=20,silence=10.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
+    engine: EngineChoice = EngineName.auto
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the search by their names in Python."""
+        given = {"beam": self.beam, "ctc_weight": self.ctc_weight, "lm_weight": self.lm_weight}
+        return given | endpoint_settings(self.endpoint)
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `load_recognizer`."""
+        hotwords = read_hotwords(self.hotwords)
+        return {"engine": self.engine.value, "lm": self.lm, "hotwords": hotwords, **self.settings}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its dataclass arguments as options."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+    expanded: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        group = groups.get(name)
+        expanded += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in expanded]
+    run.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
+
+
+_RULES = {"pause": "pause_seconds", "length": "longest_seconds", "silence": "silence_seconds"}
 
 
 def endpoint_settings(rules: str | None) -> dict[str, Any]:
-    """The decoding settings behind `pause=0.8,length=15,silence=5`."""
+    """The settings of `pause=0.8,length=15,silence=5`."""
     settings: dict[str, Any] = {}
     for rule in (rules or "").split(",") if rules else ():
         name, _, value = rule.partition("=")
         try:
-            settings[RULES[name.strip()]] = seconds = float(value)
+            settings[_RULES[name.strip()]] = seconds = float(value)
         except (KeyError, ValueError):
-            known = ", ".join(f"{rule}=SECONDS" for rule in RULES)
+            known = ", ".join(f"{rule}=SECONDS" for rule in _RULES)
             raise ConfigError(f'--endpoint: "{rule}" is not a rule; write one or more of {known}') from None
         if not seconds > 0:
             raise ConfigError(f'--endpoint: "{rule}" must be more than 0 seconds')
-    return settings
+    return {"whole_recording": False, **settings} if settings else {}
 
 
 def read_hotwords(path: Path | None) -> list[tuple[str, float]]:
-    """Phrases and their boosts, one a line; a boost stands behind a colon."""
+    """Phrases and their boosts, one per line; a boost follows a colon."""
     if path is None:
         return []
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: the hotwords cannot be read ({error}); name a text file.") from None
-    found = [_hotword(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    found = [_parse_hotword(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
-        raise DataError(f"{path}: there are no hotwords in it; write one a line.")
+        raise DataError(f"{path}: the file contains no hotwords; write one per line.")
     return found
 
 
-def _hotword(line: str, where: str) -> tuple[str, float]:
+def _parse_hotword(line: str, where: str) -> tuple[str, float]:
     phrase, colon, boost = line.partition(" :")
     try:
         return phrase.strip(), float(boost) if colon else HOTWORD_BOOST
     except ValueError:
-        raise DataError(f"{where}: {boost.strip()!r} is not a boost; write a number behind the colon.") from None
+        raise DataError(f"{where}: {boost.strip()!r} is not a boost; write a number after the colon.") from None

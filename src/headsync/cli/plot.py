@@ -1,4 +1,4 @@
-"""`headsync plot`: pictures of what a model does."""
+"""`headsync plot`: figures of a model's attention."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from typing import Annotated
 
 import typer
 
-from headsync.cli.printing import refuse_unwritable
+from headsync.cli import options
+from headsync.cli.output import check_writable, naming
 from headsync.errors import DataError
 
-plot = typer.Typer(help="Draw what a model does.", no_args_is_help=True)
+plot = typer.Typer(help="Draw figures of a model.", no_args_is_help=True)
 
 
 @plot.callback()
 def _group() -> None:
-    """Draw what a model does."""
+    """Draw figures of a model."""
 
 
 @plot.command()
 def attention(
-    model: Annotated[str, typer.Argument(help="Name of a shipped model, or a model folder.")],
+    model: options.ModelArgument,
     audio: Annotated[Path, typer.Argument(help="A recording.")],
-    out: Annotated[Path, typer.Option(help="The picture, PNG or SVG.")] = Path("attention.png"),
-    layer: Annotated[int | None, typer.Option(min=1, help="Decoder layer, counted from 1; the top one.")] = None,
+    out: Annotated[Path, typer.Option(help="Figure to write, PNG or SVG.")] = Path("attention.png"),
+    layer: Annotated[int | None, typer.Option(min=1, help="Decoder layer, from 1; the top layer by default.")] = None,
 ) -> None:
-    """Draw what each head attended to while a recording was recognised, and where its steps halted."""
-    from headsync.audio import stream_audio
-    from headsync.measure.plot import attention_of, draw
+    """Draw the attention of each head over a recording, and where its steps halted."""
+    from headsync.evaluation.plots import attention_of, draw
+    from headsync.frontend.audio import stream_audio
 
-    refuse_unwritable(out)
+    check_writable(out)
     found = attention_of(model, stream_audio(audio))
     if not found:
-        raise DataError(f"{audio}: the model recognises nothing in it, so there is nothing to draw.")
+        raise DataError(f"{audio}: the model recognises no words in it; choose another recording.")
     for number, utterance in enumerate(found, 1):
         path = out if len(found) == 1 else out.with_stem(f"{out.stem}-{number}")
-        draw(utterance, path, layer)
+        with naming(path):
+            draw(utterance, path, layer)
         typer.echo(f"{path}: {utterance.text}")

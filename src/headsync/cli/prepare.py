@@ -1,56 +1,28 @@
-"""`headsync prepare`: a corpus in, audio and manifests out; one command for each corpus."""
+"""`headsync prepare`: audio and manifests from a corpus; one command for each corpus."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headsync.cli.progress import progress_bar
 
-prepare = typer.Typer(help="Make audio and manifests to train on.", no_args_is_help=True)
+prepare = typer.Typer(help="Prepare a corpus: write manifests, and audio where necessary.", no_args_is_help=True)
 
 Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same corpus.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads that listen.")]
-
-
-@prepare.command()
-def audiomnist(
-    source: Annotated[Path, typer.Argument(help="The AudioMNIST folder.")],
-    out: Out,
-    speech: Annotated[Path | None, typer.Option(help="A Kaldi-style corpus of speech that is not digits.")] = None,
-    foreign: Annotated[
-        list[Path] | None,
-        typer.Option(help="A manifest of further speech that is not digits, to train on; may be repeated."),
-    ] = None,
-    train: Annotated[int, typer.Option(min=1, help="Strings to train on.")] = 16_000,
-    dev: Annotated[int, typer.Option(min=1, help="Strings to stop training by.")] = 400,
-    test: Annotated[int, typer.Option(min=1, help="Strings to measure with.")] = 600,
-    seed: Seed = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Processes at work; their number changes no byte.")] = 1,
-) -> None:
-    """Join single digits to connected strings, as they sound in the world."""
-    from headsync.data.audiomnist import Counts
-    from headsync.data.audiomnist import prepare as make
-
-    strings = Counts(train=train, dev=dev, test=test)
-    with progress_bar("strings") as progress:
-        make(
-            source, out, strings=strings, speech=speech, foreign=foreign or (), seed=seed, workers=workers,
-            progress=progress,
-        )  # fmt: skip
-    typer.echo(f"{out}: ready.")
+Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same corpus.")]
+Threads = Annotated[int, typer.Option(min=1, help="Number of threads.")]
 
 
 @prepare.command()
 def toy(out: Out, seed: Seed = 1) -> None:
-    """Make a tiny corpus of invented words, with no download and no recording."""
-    from headsync.data.toy import prepare as make
+    """Generate a tiny corpus of synthetic words; needs no download."""
+    from headsync.corpora.toy import prepare as generate
 
-    make(out, seed=seed)
+    generate(out, seed=seed)
     typer.echo(f"{out}: ready.")
 
 
@@ -60,16 +32,43 @@ def librispeech(
     out: Out,
     workers: Threads = 1,
 ) -> None:
-    """List the parts of LibriSpeech that are there."""
-    _list("librispeech", source, out, workers)
+    """LibriSpeech: every part found, such as train-clean-100 or dev-clean."""
+    _prepare("librispeech", source, out, workers=workers)
+
+
+@prepare.command()
+def commonvoice(
+    source: Annotated[Path, typer.Argument(help="A release or its language folder, with *.tsv and clips/.")],
+    out: Out,
+    ids: Annotated[
+        list[Path] | None,
+        typer.Option(help="A list of clip ids, one per line; the part is named after the file. May be repeated."),
+    ] = None,
+    validated: Annotated[
+        bool, typer.Option("--validated", help="Train on all of validated.tsv instead of train.tsv.")
+    ] = False,
+    workers: Threads = 1,
+) -> None:
+    """Common Voice: train, dev and test with disjoint speakers and sentences, or lists of clips."""
+    _prepare("commonvoice", source, out, workers=workers, ids=ids or (), validated=validated)
+
+
+@prepare.command()
+def harpervalley(
+    source: Annotated[Path, typer.Argument(help="The folder gridspace-stanford-harper-valley, or its data folder.")],
+    out: Out,
+    workers: Threads = 1,
+) -> None:
+    """Harper Valley: segments of telephone calls; train, dev and test with disjoint speakers."""
+    _prepare("harpervalley", source, out, workers=workers)
 
 
 @prepare.command()
 def aishell1(
     source: Annotated[Path, typer.Argument(help="The folder data_aishell.")], out: Out, workers: Threads = 1
 ) -> None:
-    """List train, dev and test of AIShell-1."""
-    _list("aishell1", source, out, workers)
+    """AIShell-1: train, dev and test."""
+    _prepare("aishell1", source, out, workers=workers)
 
 
 @prepare.command()
@@ -78,8 +77,8 @@ def wsj(
     out: Out,
     workers: Threads = 1,
 ) -> None:
-    """Decode and list si284, dev93 and eval92 of the Wall Street Journal corpus."""
-    _list("wsj", source, out, workers)
+    """Wall Street Journal: decode and list si284, dev93 and eval92."""
+    _prepare("wsj", source, out, workers=workers)
 
 
 @prepare.command()
@@ -88,8 +87,8 @@ def kaldi(
     out: Out,
     workers: Threads = 1,
 ) -> None:
-    """List any corpus that has Kaldi's lists."""
-    _list("kaldi", source, out, workers)
+    """Any corpus with Kaldi lists."""
+    _prepare("kaldi", source, out, workers=workers)
 
 
 @prepare.command()
@@ -98,28 +97,28 @@ def table(
     out: Out,
     workers: Threads = 1,
 ) -> None:
-    """List recordings and texts of your own from a table."""
-    _list("table", source, out, workers)
+    """A table of your own recordings and texts."""
+    _prepare("table", source, out, workers=workers)
 
 
 @prepare.command()
 def shards(
-    manifest: Annotated[Path, typer.Argument(help="A manifest that another of these commands has made.")],
+    manifest: Annotated[Path, typer.Argument(help="A manifest written by another prepare command.")],
     out: Out,
-    size: Annotated[int, typer.Option(min=1, help="Utterances of a shard.")] = 1000,
+    size: Annotated[int, typer.Option(min=1, help="Utterances per shard.")] = 1000,
 ) -> None:
-    """Pack the recordings of a manifest into a few large files, in lhotse's tar form, for training on a cluster."""
-    from headsync.data.shards import prepare as write
+    """Pack the recordings of a manifest into a few large files (lhotse shards) for training on a cluster."""
+    from headsync.corpora.shards import prepare as write
 
     with progress_bar("utterances") as progress:
         count = write(manifest, out, size=size, progress=progress)
-    typer.echo(f"{out}: {count} shards are ready; name the folder as data.train of a recipe.")
+    typer.echo(f"{out}: {count} shards; use this folder as data.train of a recipe.")
 
 
-def _list(corpus: str, source: Path, out: Path, workers: int) -> None:
-    """Prepare by the module of that name, and say what there is and what was left out."""
-    module = import_module(f"headsync.data.{corpus}")
+def _prepare(corpus: str, source: Path, out: Path, **options: Any) -> None:
+    """Run the module of the corpus and print its report."""
+    module = import_module(f"headsync.corpora.{corpus}")
     with progress_bar("utterances") as progress:
-        report = module.prepare(source, out, workers=workers, progress=progress)
+        report = module.prepare(source, out, progress=progress, **options)
     typer.echo(report.summary())
-    typer.echo(f"{out}: ready; report.json there names what was left out: {len(report.problems)}.")
+    typer.echo(f"{out}: ready; report.json lists all {len(report.problems)} problems.")

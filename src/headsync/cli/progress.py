@@ -1,4 +1,4 @@
-"""A progress bar for work that counts: on standard error, so that results can be piped away from it."""
+"""A progress bar on standard error, so that results can be piped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that takes how much is done and how much there is; shows nothing where nobody watches."""
+    """A function of the count done and the total; prints nothing if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

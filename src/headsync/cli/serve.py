@@ -1,63 +1,89 @@
-"""`headsync serve`: recognition for other programs, over the network."""
+"""`headsync serve`: recognition over the network."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from headsync.cli import options
-from headsync.cli.complain import complain
+from headsync.cli.errors import print_error
 from headsync.errors import ConfigError
 from headsync.server.limits import Limits
 
 LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+
+class LogLevelName(Enum):
+    """The least severe messages that are logged."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    debug = "debug"
+
+
+class LogFormatName(Enum):
+    """The form of log lines."""
+
+    text = "text"
+    json = "json"
+
+
 Models: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--model", help="Name of a shipped model, or a model folder; give it again to serve several."),
+    typer.Option(
+        "--model",
+        help="Name of a shipped model, model folder, or NAME=FOLDER; repeat it to serve several models.",
+    ),
 ]
 
 
+@options.grouped
 def serve(
+    search: options.SearchOptions,
     models: Models = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this computer's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any that is free.")] = 8080,
-    token: Annotated[
-        str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="What clients must know to be let in.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the model.")] = 1,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")] = 8080,
+    token: Annotated[str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
-    streams: Annotated[int, typer.Option(min=1, help="Streams open at a time, in each process.")] = LIMITS.streams,
+    streams: Annotated[int, typer.Option(min=1, help="Maximum number of open streams per process.")] = LIMITS.streams,
     stream_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Sound in one stream or recording.")
+        float, typer.Option(min=1.0, help="Maximum length of one stream or recording.")
     ] = LIMITS.stream_seconds,
-    request_bytes: Annotated[int, typer.Option(min=1, help="Size of a recording that is sent.")] = LIMITS.request_bytes,
+    request_bytes: Annotated[
+        int, typer.Option(min=1, help="Maximum size of an uploaded recording.")
+    ] = LIMITS.request_bytes,
     idle_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Silence on a connection before it is closed.")
+        float, typer.Option(min=0.1, help="Close a connection without messages after this time.")
     ] = LIMITS.idle_seconds,
     drain_seconds: Annotated[
-        float, typer.Option(min=0.0, help="Time for streams to finish at the end.")
+        float, typer.Option(min=0.0, help="Time for open streams to finish when the server stops.")
     ] = LIMITS.drain_seconds,
-    alone: Annotated[bool, typer.Option("--no-batching", help="Let streams not share the network.")] = False,
-    beam: options.Beam = None,
-    ctc_weight: options.CtcWeight = None,
-    lm: options.Lm = None,
-    lm_weight: options.LmWeight = None,
-    hotwords: options.Hotwords = None,
-    endpoint: options.EndpointRules = None,
-    engine: options.EngineChoice = options.EngineName.auto,
+    aliases: Annotated[
+        list[str] | None, typer.Option("--alias", help="NAME=MODEL: another name for a served model; repeatable.")
+    ] = None,
+    origins: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Origin whose pages may use the server, or *; repeatable."),
+    ] = None,
+    log_level: Annotated[LogLevelName, typer.Option(help="info adds an access log.")] = LogLevelName.warning,
+    log_format: Annotated[LogFormatName, typer.Option(help="Lines of text or of JSON.")] = LogFormatName.text,
+    no_batching: Annotated[bool, typer.Option("--no-batching", help="Do not batch streams together.")] = False,
 ) -> None:
-    """Serve a model, or several, to people and other programs until Ctrl-C or SIGTERM."""
-    run = _import_server()
-    from headsync.server.service import ModelChoice
+    """Serve one or more models over HTTP and WebSockets until Ctrl-C or SIGTERM."""
+    server = _import_server()
+    from headsync.server.app_state import Access
+    from headsync.server.model_service import ModelOptions
+    from headsync.server.origin import check_origin
+    from headsync.server.single_process import ServeOptions
 
-    settings = {"beam": beam, "ctc_weight": ctc_weight, "lm_weight": lm_weight, **options.endpoint_settings(endpoint)}
-    phrases = tuple(options.read_hotwords(hotwords))
-    given: list[str | None] = [*models] if models else [None]
-    shared = (lm, phrases, tuple(settings.items()), threads, not alone, engine.value)
-    choices = tuple(ModelChoice(one, *shared) for one in given)
+    phrases = tuple(options.read_hotwords(search.hotwords))
+    names: list[str | None] = [*models] if models else [None]
+    shared = (search.lm, phrases, tuple(search.settings.items()), threads, not no_batching, search.engine.value)
     limits = Limits(
         streams=streams,
         stream_seconds=stream_seconds,
@@ -65,19 +91,32 @@ def serve(
         idle_seconds=idle_seconds,
         drain_seconds=drain_seconds,
     )
-    serving = run.Serving(host, port, choices, limits, token or None, workers)
-    if not serving.token and host not in LOOPBACK:
-        complain(f"Whoever reaches {host} can use this server; --token or HEADSYNC_TOKEN keeps others out.")
-    run.serve(serving, _tell)
+    chosen = tuple(ModelOptions(name, *shared) for name in names)
+    access = Access(tuple(map(check_origin, origins or ())), dict(map(_read_alias, aliases or ())))
+    serve_options = ServeOptions(
+        host, port, chosen, limits, token or None, workers, access, log_level.value, log_format.value
+    )
+    if not serve_options.token and host not in LOOPBACK:
+        print_error(
+            f"Anyone who can reach {host} can use this server; set --token or HEADSYNC_TOKEN to restrict access."
+        )
+    server.serve(serve_options, _print_address)
 
 
-def _tell(address: str) -> None:
+def _read_alias(alias: str) -> tuple[str, str]:
+    name, _, model = alias.partition("=")
+    if not (name and model):
+        raise ConfigError(f'--alias: "{alias}" is not an alias; write NAME=MODEL, for example whisper-1=digits-en')
+    return name, model
+
+
+def _print_address(address: str) -> None:
     typer.echo(f"Serving at {address} (Ctrl-C stops)")
 
 
 def _import_server() -> Any:
     try:
-        from headsync.server import run
+        from headsync.server import serve
     except ModuleNotFoundError as error:
-        raise ConfigError(f"Serving needs the package {error.name}: pip install '.[serve]'.") from error
-    return run
+        raise ConfigError(f"Serving needs the package {error.name}: pip install 'headsync[serve]'.") from error
+    return serve

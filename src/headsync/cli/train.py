@@ -1,4 +1,4 @@
-"""`headsync train`: a recipe in, a model folder out."""
+"""`headsync train`: train the model of a recipe."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings in place of the recipe's.", metavar="[KEY=VALUE]...")
+        list[str] | None, typer.Argument(help="Settings that override the recipe.", metavar="[KEY=VALUE]...")
     ] = None,
 ) -> None:
-    """Train a recogniser or a language model by a recipe; a run that was stopped goes on where it was."""
-    from headsync.recipe import load_config
-
-    if load_config(recipe, overrides or []).kind == "lm":
-        from headsync.train.lm import train as run
-    else:
-        from headsync.train.loop import train as run
+    """Train a recogniser or a language model; a run that was stopped continues."""
+    from headsync.training import train as run
 
     run(recipe, overrides or [])

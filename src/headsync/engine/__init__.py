@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headsync.audio import FloatArray
 from headsync.errors import ModelError, nearest_name
-from headsync.folder import GRAPHS, ModelFolder
+from headsync.frontend.audio import FloatArray
+from headsync.model_folder import GRAPHS, ModelFolder
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-State = tuple[Any, ...]  # a tree of arrays, batch first: see `headsync.streaming.take_rows`
+State = tuple[Any, ...]  # a tree of arrays, batch first: see `headsync.engine.state_tree.take_rows`
 
 NO_LIMIT = 2**31 - 1  # a limit that no stream reaches
 
@@ -111,8 +111,11 @@ def load_engine(folder: ModelFolder, threshold: float | None = None, threads: in
         raise nearest_name("engine", engine, ENGINES)
     exported = (folder.path / GRAPHS).is_file()
     if engine == "torch" or (engine == "auto" and not exported):
-        from headsync.engine.torch import TorchEngine
-
+        try:
+            from headsync.engine.torch import TorchEngine
+        except ModelError as error:
+            export = f"headsync export {folder.path} {folder.path}"
+            raise ModelError(f"{folder.path}: {error}, or export the model where PyTorch is: {export}") from None
         return TorchEngine.load(folder, threshold, threads)
     if not exported:
         raise ModelError(f"{folder.path}: there are no graphs; make them: headsync export {folder.path} {folder.path}")

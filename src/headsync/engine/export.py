@@ -1,11 +1,10 @@
-"""A trained model to ONNX graphs, which recognise without PyTorch; and the check that they say the same.
+"""Export of a trained model to ONNX graphs, and the check that both engines agree.
 
-The graphs hold no weights: these stay in `weights.safetensors`, under the names that they have there, and are put into
-the graphs when a model is loaded. So weights stand in one place, and a model that is trained further keeps its graphs.
-A model in int8 is another one, with weights of its own; see `headsync.engine.quantise`. One with weights in half
-precision only takes half the room: it is computed with in single precision.
+Graphs contain no weights. These stay in `weights.safetensors` under their own names and are inserted when a model is
+loaded, so that a model can be trained further and keep its graphs. An int8 model requires separate weights; see
+`headsync.engine.quantise`. Weights in half precision take half the space and are converted to single precision.
 
-Graphs are traced, which is why mechanisms decide with masks, never with branches on data.
+Graphs are traced. Mechanisms therefore decide with masks, never with branches on data.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +22,13 @@ import torch
 from safetensors.numpy import save
 from torch import Tensor, nn
 
-from headsync.engine.check import Agreement, compare
-from headsync.engine.graphs import Decode, Embed, Encode, Places
+from headsync._atomic_write import copy_atomically, write_atomically
 from headsync.engine.onnx import NAMES, OnnxEngine, describe, graph_file
+from headsync.engine.onnx_graphs import Decode, Embed, Encode, Places
 from headsync.engine.torch import TorchEngine
+from headsync.engine.verify import Agreement, compare
 from headsync.errors import ModelError
-from headsync.folder import (
+from headsync.model_folder import (
     CARD,
     CONFIG,
     GRAPHS,
@@ -38,11 +37,11 @@ from headsync.folder import (
     VOCABULARY,
     WEIGHTS,
     ModelFolder,
+    checksummed,
     load_folder,
     load_weights,
 )
 from headsync.nn.model import Model
-from headsync.writing import write_atomically
 
 try:
     import onnx
@@ -50,7 +49,7 @@ try:
 
     from headsync.engine.quantise import quantised, with_weights
 except ModuleNotFoundError:
-    raise ModelError("onnx is not installed, and models are exported with it; pip install '.[train]'") from None
+    raise ModelError("onnx is not installed, and models are exported with it; pip install 'headsync[train]'") from None
 
 OPSET = 17  # the first with layer norms
 Axes = dict[str, dict[int, str]]
@@ -67,23 +66,24 @@ class Traced(NamedTuple):
 
 
 def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool = False) -> Agreement:
-    """Write a model folder with graphs; `out` may be the model's own, and then gets graphs alone.
-
-    Both engines then hear the same random sound; how well they agree is returned.
-    """
+    """Write a model folder with graphs, or graphs alone into the model's own; returns how well both engines agree."""
     if int8 and half:
-        raise ModelError("weights have 8 bits or 16: choose one of --int8 and --half")
+        raise ModelError("weights have either 8 or 16 bits; choose one of int8 and half")
     reference = TorchEngine.load(folder, None, 1)
     same = out.resolve() == folder.path.resolve()
     if (int8 or half) and same:
         kind = "int8" if int8 else "half precision"
-        raise ModelError(f"{out}: a model in {kind} has weights of its own; name another folder for it")
-    out.mkdir(parents=True, exist_ok=True)
-    if not same:
-        _copy(folder.path, out)
-    if half:
-        write_atomically(out / WEIGHTS, save(_in_half(load_weights(folder.weights), folder.weights)))
-    write_graphs(folder, out, int8)
+        raise ModelError(f"{out}: a model in {kind} requires separate weights; name another folder for it")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{out}: cannot be created ({error.strerror}); name another folder") from None
+    with checksummed(out):
+        if not same:
+            _copy(folder.path, out)
+        if half:
+            write_atomically(out / WEIGHTS, save(_in_half(load_weights(folder.weights), folder.weights)))
+        write_graphs(folder, out, int8)
     exported = OnnxEngine.load(load_folder(out), None, 1)
     return compare(reference, exported, folder.config, folder.vocabulary.size)
 
@@ -117,7 +117,7 @@ def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
         halves = {name: each.astype(np.float16) for name, each in weights.items()}
     for name, each in halves.items():
         if not np.isfinite(each).all():
-            raise ModelError(f"{path}: {name} is too large for half precision; export the model without --half")
+            raise ModelError(f"{path}: {name} is too large for half precision; export the model in single precision")
     return halves
 
 
@@ -289,8 +289,10 @@ def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
 def _copy(source: Path, out: Path) -> None:
     for name in (WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD):
         if (source / name).exists():
-            shutil.copyfile(source / name, out / name)
+            copy_atomically(source / name, out / name)
     if (source / LANGUAGE_MODEL).is_dir():
-        shutil.copytree(source / LANGUAGE_MODEL, out / LANGUAGE_MODEL, dirs_exist_ok=True)
+        (out / LANGUAGE_MODEL).mkdir(exist_ok=True)
+        for file in (source / LANGUAGE_MODEL).iterdir():
+            copy_atomically(file, out / LANGUAGE_MODEL / file.name)
     elif (source / LANGUAGE_MODEL).exists():
-        shutil.copyfile(source / LANGUAGE_MODEL, out / LANGUAGE_MODEL)
+        copy_atomically(source / LANGUAGE_MODEL, out / LANGUAGE_MODEL)

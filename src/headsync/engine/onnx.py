@@ -1,10 +1,9 @@
-"""The fast engine: the network as ONNX graphs, run by ONNX Runtime. Recognition needs nothing else.
+"""The fast engine: ONNX graphs run by ONNX Runtime, without PyTorch.
 
-A model folder with graphs holds `embed.onnx`, `encode.onnx`, `places.onnx` and `decode.onnx`, which have no weights in
-them, and `graphs.json`, which says what network they are of; `headsync export` writes them. Weights come from
-`weights.safetensors`.
+`headsync export` writes `embed.onnx`, `encode.onnx`, `places.onnx` and `decode.onnx`, which contain no weights, and
+`graphs.json`, which describes the network. Weights are read from `weights.safetensors`.
 
-Shapes as in `headsync.engine`, and P tokens in the pool of what hypotheses have written (`headsync.engine.past`).
+Shapes as in `headsync.engine`, and P tokens in the pool of what hypotheses have written (`headsync.engine.kv_pool`).
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from headsync.audio import FloatArray
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, graphs_of
-from headsync.engine.past import Past
+from headsync.engine.kv_pool import Past, Visible
 from headsync.errors import ModelError
-from headsync.folder import GRAPHS, ModelFolder, load_weights
+from headsync.frontend.audio import FloatArray
+from headsync.model_folder import GRAPHS, ModelFolder, load_weights
 
 NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
@@ -56,7 +55,7 @@ def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
 
 
 class OnnxEngine:
-    """Graphs ready to run; every call is a function of its arguments, and threads may call at once."""
+    """Loaded graphs; every call is a function of its arguments, and threads may call at the same time."""
 
     def __init__(
         self,
@@ -108,26 +107,25 @@ class OnnxEngine:
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         past, states = state
-        past, frames = past.lean(), memory.keys_BNHTD.shape[3]
-        given = {"tokens": tokens_B, "place": past.written_B, "threshold": self._threshold, "hidden": past.hidden()}
+        past, frames = past.compacted(), memory.keys_BNHTD.shape[3]
+        given = {"tokens": tokens_B, "place": past.written_B, "threshold": self._threshold}
         given |= dict(zip(("limit", "frames", "final"), window, strict=True))
-        given |= self._of_pool(past) | _of_memory(memory)
+        given |= self._of_pool(past.visible()) | _of_memory(memory)
         given |= {f"state_{n}_{i}": x for n, layer in enumerate(states) for i, x in enumerate(layer)}
         found = dict(zip(self._gives, self._decode.run(self._gives, _only(given, self._takes)), strict=True))
         weights_BHT = found["weights"][..., :frames]
         after = tuple(tuple(found[f"state_{n}_{i}_after"] for i in range(len(layer))) for n, layer in enumerate(states))
-        past = past.grown(found["own"])
+        past = past.appended(found["own"])
         return Decoded(found["log_p"], found["end"], found["ready"], weights_BHT, (past, after))
 
-    def _of_pool(self, past: Past) -> Arrays:
-        shape = past.pool.used, self._heads, self._width // self._heads
-        return {
-            f"pool_{name}_{n}": past.pool.layer(part, n).reshape(shape)
-            for part, name in enumerate(("keys", "values")) for n in range(self._decoder.layers)
-        }  # fmt: skip
+    def _of_pool(self, visible: Visible) -> Arrays:
+        layers = visible.both.reshape(*visible.both.shape[:3], self._heads, -1)
+        pool = {f"pool_{name}_{n}": layers[part, n]
+                for part, name in enumerate(("keys", "values")) for n in range(self._decoder.layers)}  # fmt: skip
+        return {"hidden": visible.hidden_BP, **pool}
 
     def _split(self, x_BNTE: FloatArray) -> FloatArray:
-        """Heads before frames for those who see them; in memory frames stay first, so that they can grow."""
+        """Heads before frames in the shape; in memory frames stay first, so that they can grow."""
         return x_BNTE.reshape(*x_BNTE.shape[:3], self._heads, -1).transpose(0, 1, 3, 2, 4)
 
     def _places_up_to(self, end: int) -> tuple[FloatArray, FloatArray]:
@@ -143,7 +141,7 @@ class OnnxEngine:
 def _of_memory(memory: Memory) -> Arrays:
     """For each layer keys and values as (T, M, H, D): in one piece as they lie in memory, if the memory is one row."""
     parts = {"keys": memory.keys_BNHTD, "values": memory.values_BNHTD}
-    if memory.keys_BNHTD.shape[3] == 0:  # graphs want a frame; nobody may look at it
+    if memory.keys_BNHTD.shape[3] == 0:  # graphs need a frame; windows exclude it
         parts = {name: np.zeros_like(part, shape=(*part.shape[:3], 1, part.shape[4])) for name, part in parts.items()}
     return {
         f"memory_{name}_{n}": part[:, n].transpose(2, 0, 1, 3)
@@ -152,12 +150,12 @@ def _of_memory(memory: Memory) -> Arrays:
 
 
 def _only(given: Arrays, names: Any) -> Arrays:
-    """What a graph takes; a mechanism that has no use for something has no input for it."""
+    """The inputs of a graph; a mechanism that does not use a value has no input for it."""
     return {name: given[name] for name in names}
 
 
 def _zeros(leaves: Any, batch: int) -> State:
-    """A state in which nothing has happened yet."""
+    """The state before the first frame or token."""
     return tuple(np.zeros((batch, *shape), kind) for shape, kind in leaves)
 
 

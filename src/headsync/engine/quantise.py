@@ -1,15 +1,17 @@
-"""A model in int8: the products with weights are of 8-bit numbers, everything else stays as it is.
+"""A model in int8: products with weights are computed with 8-bit integers, everything else in float32.
 
-Weights are quantised once, each output with a scale of its own and with one bit to spare: where a processor multiplies
-8-bit numbers in pairs (AVX2), sums of two products of full range would overflow. Inputs are quantised as they come, by
-their own range. Convolutions, norms, attention and the table of places stay in float32.
+Weights are quantised once, with a scale for each output. They use 7 of the 8 bits: where a processor multiplies 8-bit
+numbers in pairs (AVX2), sums of two products of full range would overflow. Activations are quantised at run time, with
+a scale for each vector, so that a row of a batch has the scales that it has alone. Convolutions, norms, attention, the
+table of positions and the whole decoder stay in float32.
 
-The weights of such a model are those of its graphs, each under the graph's name, in the place of the network's.
+The weights of such a model are those of its graphs, each under the graph's name, instead of the network's.
+
+Shapes: K inputs and N outputs of a product.
 """
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,18 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnx import helper, numpy_helper
 
-QUANTISED = ("encode", "decode")
-OPERATIONS = ["MatMul", "Gemm"]
+QUANTISED = ("encode",)  # the decoder sums over padded frames: a last bit there must not move a rounding
+OPERATIONS = ("MatMul", "Gemm")
+WEIGHT_LEVELS, ACTIVATION_LEVELS = 63, 127
+SMALLEST = 1e-30  # in place of a range of 0
+CONSTANTS = (
+    numpy_helper.from_array(np.array(SMALLEST, np.float32), "int8_smallest"),
+    numpy_helper.from_array(np.array(ACTIVATION_LEVELS, np.float32), "int8_levels"),
+    numpy_helper.from_array(np.array(128, np.float32), "int8_middle"),
+    numpy_helper.from_array(np.array(128, np.uint8), "int8_zero"),
+)
 SMALL_BYTES = 1024  # what is smaller stays in the graph
 
 Weights = dict[str, npt.NDArray[Any]]
@@ -44,21 +53,76 @@ def quantised(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weigh
 
 
 def _in_int8(graph: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """The graph with every product of activations and a weight in 8-bit integers."""
+    graph = _folded(graph, folder)
+    weights = {tensor.name: tensor for tensor in graph.graph.initializer}
+    nodes, added, replaced = list[onnx.NodeProto](), list(CONSTANTS), set[str]()
+    for node in graph.graph.node:
+        if node.op_type not in OPERATIONS or node.input[1] not in weights:
+            nodes.append(node)
+            continue
+        name = node.input[1]
+        if name not in replaced:
+            weight_KN = numpy_helper.to_array(weights[name])
+            added += _quantised_weight(name, weight_KN.T if _is_transposed(node) else weight_KN)
+            replaced.add(name)
+        nodes += _integer_product(node)
+    kept = [tensor for tensor in graph.graph.initializer if tensor.name not in replaced]
+    del graph.graph.node[:], graph.graph.initializer[:]
+    graph.graph.node.extend(nodes)
+    graph.graph.initializer.extend([*kept, *added])
+    return graph
+
+
+def _folded(graph: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """The graph with its weights transposed beforehand."""
     onnx.save(graph, folder / "whole.onnx")
-    settings = ort.SessionOptions()  # weights that are turned before a product become weights that are turned already
+    settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     settings.optimized_model_filepath, settings.log_severity_level = str(folder / "folded.onnx"), 3
     ort.InferenceSession(folder / "whole.onnx", settings, providers=["CPUExecutionProvider"])
-    before = logging.root.level
-    logging.root.setLevel(logging.ERROR)  # it recommends what has just been done
-    try:
-        quantize_dynamic(
-            folder / "folded.onnx", folder / "int8.onnx", op_types_to_quantize=OPERATIONS,
-            weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
-        )  # fmt: skip
-    finally:
-        logging.root.setLevel(before)
-    return onnx.load(folder / "int8.onnx")
+    return onnx.load(folder / "folded.onnx")
+
+
+def _is_transposed(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+
+
+def _quantised_weight(name: str, weight_KN: npt.NDArray[np.float32]) -> list[onnx.TensorProto]:
+    """A weight in 7 bits and its scales."""
+    scale_N = np.maximum(np.abs(weight_KN).max(0) / WEIGHT_LEVELS, SMALLEST).astype(np.float32)
+    integers_KN = np.ascontiguousarray(np.round(weight_KN / scale_N).astype(np.int8))
+    scale = numpy_helper.from_array(scale_N / np.float32(ACTIVATION_LEVELS), f"{name}_scale")
+    return [numpy_helper.from_array(integers_KN, f"{name}_int8"), scale]
+
+
+def _integer_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """x W, or x W + b, with x in 8 bits by the largest magnitude of each vector."""
+    x, weight, *bias = node.input
+    out = node.output[0]
+    steps = [
+        ("Abs", [x], "magnitude"),
+        ("ReduceMax", [f"{out}_magnitude"], "largest"),
+        ("Max", [f"{out}_largest", "int8_smallest"], "range"),
+        ("Div", [x, f"{out}_range"], "fraction"),
+        ("Mul", [f"{out}_fraction", "int8_levels"], "level"),
+        ("Round", [f"{out}_level"], "rounded"),
+        ("Add", [f"{out}_rounded", "int8_middle"], "positive"),
+        ("Cast", [f"{out}_positive"], "integers"),
+        ("MatMulInteger", [f"{out}_integers", f"{weight}_int8", "int8_zero"], "product"),
+        ("Cast", [f"{out}_product"], "float"),
+        ("Mul", [f"{out}_float", f"{out}_range"], "ranged"),
+        ("Mul", [f"{out}_ranged", f"{weight}_scale"], "scaled"),
+    ]
+    nodes = [helper.make_node(kind, inputs, [f"{out}_{name}"]) for kind, inputs, name in steps]
+    nodes[1].attribute.extend([helper.make_attribute("axes", [-1]), helper.make_attribute("keepdims", 1)])
+    nodes[7].attribute.append(helper.make_attribute("to", onnx.TensorProto.UINT8))
+    nodes[9].attribute.append(helper.make_attribute("to", onnx.TensorProto.FLOAT))
+    if bias:
+        nodes.append(helper.make_node("Add", [nodes[-1].output[0], *bias], [out]))
+    else:
+        nodes[-1].output[0] = out
+    return nodes
 
 
 def _apart(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weights]:
@@ -71,7 +135,7 @@ def _apart(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weights]
             continue
         names[tensor.name] = f"{name}/{tensor.name.lstrip('/')}"
         tensor.name = names[tensor.name]
-        weights[tensor.name] = value
+        weights[tensor.name] = _smallest(value)
         for content in ("raw_data", "float_data", "int32_data", "int64_data"):
             tensor.ClearField(content)
         tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -80,3 +144,11 @@ def _apart(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weights]
         for place, given in enumerate(node.input):
             node.input[place] = names.get(given, given)
     return graph, weights
+
+
+def _smallest(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers, in half precision where that holds them exactly; loading restores single precision."""
+    if value.dtype != np.float32 or np.abs(value).max() > np.finfo(np.float16).max:
+        return value
+    half = value.astype(np.float16)
+    return half if np.array_equal(half, value) else value

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from headsync.audio import FloatArray
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, refuse_int8
 from headsync.errors import ConfigError, ModelError
-from headsync.folder import ModelFolder
+from headsync.frontend.audio import FloatArray
+from headsync.model_folder import ModelFolder
 
 try:
     import torch
     from safetensors.torch import load_file
 except ModuleNotFoundError:
-    raise ModelError("PyTorch is not installed, and this engine runs on it; pip install '.[train]'") from None
+    raise ModelError("this engine requires PyTorch, which is not installed; pip install 'headsync[train]'") from None
 
 from headsync.attention import base
 from headsync.nn import decoder, encoder

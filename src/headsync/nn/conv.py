@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headsync.framing import embedded_frames
+from headsync.frontend.frame_rate import embedded_frames
 
 
 class ConvFront(nn.Module):

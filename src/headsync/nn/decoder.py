@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
-from headsync.attention.base import Aligned, Attended, State, Window
-from headsync.attention.cross import CrossAttention
+from headsync.attention.base import Aligned, Attended, Phase, State, Window
+from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
-from headsync.nn.blocks import FeedForward, positions, split_heads
+from headsync.nn.layers import FeedForward, positions, split_heads
 
 
 class Memory(NamedTuple):
@@ -114,6 +114,7 @@ class Decoder(nn.Module):
     def __init__(self, config: DecoderConfig, network: NetworkConfig, classes: int) -> None:
         super().__init__()
         self.network = network = replace(network, heads=config.heads or network.heads)
+        self.has_frame_positions = config.frame_positions
         self.embedding = nn.Embedding(classes, network.width)
         nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
         attends = mechanism_of(config).attends
@@ -132,20 +133,20 @@ class Decoder(nn.Module):
         return [layer for layer in self.layers if layer.attends]
 
     def set_threshold(self, threshold: float) -> None:
-        """Change where steps halt, on a trained model too (Table 4); infinity halts none."""
+        """Change where steps halt, on a trained model too (Table 4)."""
         for layer in self.attending:
             layer.cross.mechanism.threshold = threshold
 
-    def set_sharpness(self, sharpness: float) -> None:
-        """How steep the stopping probabilities of training are."""
+    def set_phase(self, phase: Phase) -> None:
+        """How steps stop in training from now on."""
         for layer in self.attending:
-            layer.cross.mechanism.sharpness = sharpness
+            layer.cross.mechanism.phase = phase
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
         """All output steps at once, for training: `tokens` begins with <sos>."""
         exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
         frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding is inert, whatever it holds
-        frames_BTE = frames_BTE + self._places(0, frames_BTE.shape[1])
+        frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
         x = self.dropout(self._embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
         alignments = []
         for layer in self.layers:
@@ -161,7 +162,7 @@ class Decoder(nn.Module):
 
     def place(self, memory: Memory, first: int) -> Memory:
         """Projected frames with their places, the first one being frame `first` of the utterance."""
-        places_BTE = self._places(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
+        places_BTE = self._frame_positions(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
         pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.attending]
         keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
         return Memory(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
@@ -201,6 +202,10 @@ class Decoder(nn.Module):
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
 
-    def _places(self, first: int, count: int) -> Tensor:
-        weight = self.norm.weight
-        return positions(torch.arange(first, first + count, device=weight.device), self.network.width).to(weight.dtype)
+    def frame_positions(self, frames_T: Tensor) -> Tensor:
+        """What is added to encoder frames for their positions, (T, E): sinusoids, or zeros if the recipe has none."""
+        sinusoids_TE = positions(frames_T, self.network.width).to(self.norm.weight.dtype)
+        return sinusoids_TE if self.has_frame_positions else torch.zeros_like(sinusoids_TE)
+
+    def _frame_positions(self, first: int, count: int) -> Tensor:
+        return self.frame_positions(torch.arange(first, first + count, device=self.norm.weight.device))

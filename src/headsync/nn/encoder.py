@@ -4,11 +4,12 @@ Four modes. *Isolated*, the paper's chunk encoder: all layers run on each [left 
 is kept. *Reuse*: the window is [centre | right], and each layer adds, as further keys and values, the left frames as
 the window before left them, so that a left frame is computed once. In both, right frames are computed again as the
 centre of the next window. *Contextual*: isolated windows, through which one vector hands on what went before; see
-`headsync.nn.contextual`. *Full*: the whole utterance is one window, which is the offline encoder.
+`headsync.nn.contextual_block`. *Full*: the whole utterance is one window, which is the offline encoder.
 
-Order in time enters by a learned bias per head and distance, the same in every window, so that a stream has no end.
-The table of biases is as long as a window; where the window is the utterance, what lies further away has its outermost
-entry.
+Order in time enters in one of two ways, both the same in every window, so that a stream has no end. *Distance*: a
+learned bias per head and distance. The table is as long as a window; in full mode, larger distances have its outermost
+entry, which starts near 0. *Sinusoids*: added to the embedded frames by their position in the window, as ESPnet does;
+in full mode the window is the utterance.
 
 Shapes: B rows, N windows, W frames of a window, T encoder frames, E width, H heads, D head width, Q queries, K keys.
 """
@@ -25,10 +26,12 @@ from torch import Tensor, nn
 
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import EncoderConfig, NetworkConfig
-from headsync.framing import OVERLAP_FRAMES, SUBSAMPLING
-from headsync.nn import contextual
-from headsync.nn.blocks import FeedForward, split_heads
+from headsync.frontend.frame_rate import OVERLAP_FRAMES, SUBSAMPLING
+from headsync.nn import contextual_block
 from headsync.nn.conv import ConvFront
+from headsync.nn.layers import FeedForward, positions, split_heads
+
+FARTHEST_BIAS = -4.0  # least initial bias in full mode: frames far away are attended to from the start
 
 
 class EncoderState(NamedTuple):
@@ -56,15 +59,15 @@ class Window(NamedTuple):
 
 
 class WindowAttention(nn.Module):
-    """Self-attention inside windows, with a learned bias for each distance."""
+    """Self-attention inside windows; `bias_HS` is the initial bias of each head and distance, if there is one."""
 
-    def __init__(self, network: NetworkConfig, span: int) -> None:
+    def __init__(self, network: NetworkConfig, bias_HS: Tensor | None) -> None:
         super().__init__()
         self.heads, self.dropout = network.heads, network.attention_dropout
         self.query = nn.Linear(network.width, network.width)
         self.key_value = nn.Linear(network.width, 2 * network.width)
         self.out = nn.Linear(network.width, network.width)
-        self.distance_bias = nn.Parameter(_near_and_far(network.heads, span))
+        self.distance_bias = None if bias_HS is None else nn.Parameter(bias_HS.clone())
 
     def forward(self, x_NQE: Tensor, keys_NKE: Tensor, exists_NK: Tensor, place_QK: Tensor) -> Tensor:
         """`place`: the entry of the table of biases for each query and key."""
@@ -72,7 +75,8 @@ class WindowAttention(nn.Module):
         k, v = self.key_value(keys_NKE).chunk(2, -1)
         k_NHKD, v_NHKD = split_heads(k, self.heads), split_heads(v, self.heads)
         scores = q_NHQD @ k_NHKD.transpose(-1, -2) / math.sqrt(q_NHQD.shape[-1])
-        scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no place, no bias
+        if self.distance_bias is not None:
+            scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no place, no bias
         scores = scores.masked_fill(~exists_NK[:, None, None, :], torch.finfo(scores.dtype).min)
         weights = dropout(scores.softmax(-1), self.dropout, self.training)
         return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))
@@ -81,10 +85,10 @@ class WindowAttention(nn.Module):
 class EncoderLayer(nn.Module):
     """Pre-norm Transformer layer."""
 
-    def __init__(self, network: NetworkConfig, span: int) -> None:
+    def __init__(self, network: NetworkConfig, bias_HS: Tensor | None) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(network.width)
-        self.attention = WindowAttention(network, span)
+        self.attention = WindowAttention(network, bias_HS)
         self.feedforward = FeedForward(network)
         self.dropout = Dropout(network.dropout)
 
@@ -103,7 +107,10 @@ class ChunkEncoder(nn.Module):
         self.config = config
         self.span = config.left_frames + config.centre_frames + config.right_frames
         self.front = ConvFront(features, network.kernels, network.width)
-        self.layers = nn.ModuleList(EncoderLayer(network, self.span) for _ in range(config.layers))
+        bias_HS = _near_and_far(network.heads, self.span) if config.positions == "distance" else None
+        if bias_HS is not None and config.mode == "full":
+            bias_HS = bias_HS.clamp(min=FARTHEST_BIAS)
+        self.layers = nn.ModuleList(EncoderLayer(network, bias_HS) for _ in range(config.layers))
         self.norm = nn.LayerNorm(network.width)
         self.dropout = Dropout(network.dropout)
 
@@ -145,9 +152,9 @@ class ChunkEncoder(nn.Module):
             return keys, exists_BK
 
         def with_context(layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-            keys = contextual.step_keys(h, state.context_BNE[:, layer], state.seen_B == 0)
+            keys = contextual_block.step_keys(h, state.context_BNE[:, layer], state.seen_B == 0)
             contexts.append(h[:, -1])
-            return keys, contextual.exists(exists_BK)
+            return keys, contextual_block.exists(exists_BK)
 
         if self.config.mode == "reuse":
             frames = self._run(x_BWE, with_left, exists_BW, slice(0, centre))
@@ -168,8 +175,13 @@ class ChunkEncoder(nn.Module):
 
     def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
         place_WK = self._places(x_NWE.shape[1], x_NWE.device)
+        if self.config.positions == "sinusoids":
+            x_NWE = x_NWE + positions(torch.arange(x_NWE.shape[1], device=x_NWE.device), x_NWE.shape[2]).to(x_NWE.dtype)
         if self.config.mode == "contextual":
-            x_NWE, place_WK = contextual.append(x_NWE, exists_NW), contextual.no_place(place_WK, 2 * self.span - 1)
+            x_NWE, place_WK = (
+                contextual_block.append(x_NWE, exists_NW),
+                contextual_block.no_place(place_WK, 2 * self.span - 1),
+            )
         x_NWE = self.dropout(x_NWE)
         for index, layer in enumerate(self.layers):
             outputs = kept if index == len(self.layers) - 1 else slice(0, x_NWE.shape[1])
@@ -190,7 +202,7 @@ class ChunkEncoder(nn.Module):
             return self._reused_keys(exists_BNW)
         if self.config.mode == "contextual":
             windows = exists_BNW.shape[1]
-            return lambda layer, h: (contextual.whole_keys(h, windows), contextual.exists(exists_NW))
+            return lambda layer, h: (contextual_block.whole_keys(h, windows), contextual_block.exists(exists_NW))
         return _own_keys(exists_NW)
 
     def _reused_keys(self, exists_BNW: Tensor) -> Keys:

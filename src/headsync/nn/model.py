@@ -17,13 +17,12 @@ from headsync.nn.encoder import ChunkEncoder
 
 
 class Output(NamedTuple):
-    """What training needs of a batch."""
+    """The outputs for a batch that training needs."""
 
     ctc_BTV: Tensor  # logits
     frames_B: Tensor  # encoder frames of each row
-    decoder_BLV: Tensor  # logits
+    decoder_BLV: Tensor | None  # logits; None if the encoder is trained alone
     alignments: list[Aligned]  # one per decoder layer that attends to frames
-    encoded_BTE: Tensor  # the encoder's frames
 
 
 class Model(nn.Module):
@@ -40,17 +39,16 @@ class Model(nn.Module):
     def forward(
         self, features_BTF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, limit_BL: Tensor | None = None
     ) -> Output:
-        """`tokens` begins with <sos> and is filled up with it; without `limit_BL` every step may look at all frames.
+        """`tokens` begins with <sos> and is padded with it; without `limit_BL` every step may attend to all frames.
 
-        The look-ahead limit M is not used in training (section 5.1). A step that is padding may look at nothing.
-        Where `decodes` is False the encoder learns alone, and the decoder scores nothing.
+        The look-ahead limit M is not used in training (section 5.1). A step that is padding may attend to nothing.
+        If `decodes` is False, the encoder is trained alone and the decoder is not computed.
         """
         frames_BTE, frames_B = self.encoder.whole(features_BTF, lengths_B)
         if not self.decodes:
-            nothing = frames_BTE.new_zeros(*tokens_BL.shape, self.start + 1)
-            return Output(self.ctc(frames_BTE), frames_B, nothing, [], frames_BTE)
+            return Output(self.ctc(frames_BTE), frames_B, None, [])
         limit_BL = frames_B.unsqueeze(1) if limit_BL is None else limit_BL.minimum(frames_B.unsqueeze(1))
         padding_BL = F.pad(tokens_BL[:, 1:] == self.start, (1, 0))
         limit_BL = limit_BL.expand(tokens_BL.shape).masked_fill(padding_BL, 0)
         logits, alignments = self.decoder.whole(tokens_BL, frames_BTE, limit_BL)
-        return Output(self.ctc(frames_BTE), frames_B, logits, alignments, frames_BTE)
+        return Output(self.ctc(frames_BTE), frames_B, logits, alignments)

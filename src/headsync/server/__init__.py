@@ -1,17 +1,30 @@
-"""Recognition for other programs: live streams and recordings over the network.
+"""The server: live streams over WebSockets, recordings over HTTP, and a page for browsers.
 
-    limits       what one process grants
-    hearing      bytes of sound -> events of one stream
-    protocol     the project's own WebSocket protocol   \
-    vosk         the protocol of vosk-server             } messages in, messages out, no sockets
-    transcripts  the documents of the transcription API /
-    wishes       what a stream asks for when it begins
-    service      a model, and how streams share it
-    batching     live streams go through the network together
-    admission    who may enter, and leaving in good order
-    guard        tokens and sizes, before anything else is looked at
-    metrics      what is counted
-    page         what people see in a browser
-    app          the shell: sockets and routes
-    run          processes and signals
+Requests pass through these modules from top to bottom:
+
+    serve            bind the address; run one process or several
+    workers          several processes: start, watch, replace, stop
+    single_process   load the models and run the application in one process
+    draining_server  uvicorn with timeouts; finishes open streams before it stops
+    app              routes and error responses
+    access_log       log formats; an id and a log entry for every request and stream
+    origin           origin check of WebSockets
+    auth             token check before the body is read
+    body_limits      size and speed of request bodies
+    websocket        the WebSocket handler: reads messages, calls a protocol, sends its replies
+    protocol         the protocol of /v1/stream     \
+    vosk             the protocol of vosk-server     } messages in, messages out, no sockets
+    openai_realtime  OpenAI's Realtime API          /
+    openai_realtime_config  its session.update
+    openai_format    responses of OpenAI's API
+    openai_api       /v1/audio/transcriptions and /v1/models
+    pcm_stream       bytes of audio -> samples -> events of one stream
+    session_options  what a client chooses for its stream
+    app_state        what all routes of a process share
+    model_service    a loaded model that opens sessions
+    batching         an engine that runs waiting calls of all streams in one batch
+    limits           bounds of a process, and the limit on open streams
+    metrics          Prometheus metrics
+    errors           errors of a stream, with their codes
+    page/            the page, plain JavaScript modules
 """

@@ -1,4 +1,4 @@
-"""The application: which path leads where. What happens there is in the other files."""
+"""The application: routes, error responses, and the files of the page."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 import headsync
-from headsync.server import metrics, recordings
-from headsync.server.guard import Guard, error_body
-from headsync.server.house import House
-from headsync.server.protocol import Stream
-from headsync.server.talking import converse
-from headsync.server.trouble import StreamError
+from headsync.server import metrics, openai_api
+from headsync.server.access_log import AccessLog
+from headsync.server.app_state import AppState
+from headsync.server.auth import TokenAuth
+from headsync.server.body_limits import BodyLimits
+from headsync.server.errors import StreamError, api_error, internal_error
+from headsync.server.openai_realtime import RealtimeStream
+from headsync.server.origin import OriginCheck
+from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
+from headsync.server.websocket import handle_websocket
 
 PAGE = Path(__file__).parent / "page"
-STATUSES = {"busy": 503, "leaving": 503, "model": 404, "internal": 500}  # other trouble: 400
+HTTP_STATUS = {"busy": 503, "draining": 503, "model": 404, "internal": 500}  # other codes: 400
 
-
-# A page that loads nothing from elsewhere, runs nothing but its own files, and sits in nobody else's frame.
+# The page loads only its own files, runs only its own scripts, and cannot be framed.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -38,8 +42,8 @@ PAGE_HEADERS = {
 }
 
 
-class Page(StaticFiles):
-    """The files of the page; WebSockets that lead nowhere are closed here too."""
+class PageFiles(StaticFiles):
+    """The files of the page. It also closes WebSockets to unknown paths."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -48,92 +52,123 @@ class Page(StaticFiles):
             await super().__call__(scope, receive, send)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
+        if scope["method"] not in ("GET", "HEAD"):
+            await super().get_response(path, {**scope, "method": "GET"})  # raises 404 for an unknown path
+            raise HTTPException(405, headers={"Allow": "GET"})
         response = await super().get_response(path, scope)
         response.headers.update(PAGE_HEADERS)
         return response
 
 
-def build_app(house: House, page: Path = PAGE) -> FastAPI:
-    """All routes of one process."""
+def build_app(state: AppState, page: Path = PAGE) -> FastAPI:
+    """The application of one process."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        house.close()
+        state.close()
 
     app = FastAPI(
         title="headsync",
         version=headsync.__version__,
-        description="Streaming speech recognition. Live streams use the WebSockets /v1/stream and /vosk.",
+        description="Streaming speech recognition. Live streams use the WebSockets /v1/stream, /v1/realtime and /vosk.",
         lifespan=lifespan,
-        docs_url=None,  # they would load programs from elsewhere
+        docs_url=None,  # it would load scripts from another host
         redoc_url=None,
-        redirect_slashes=False,  # "/healthz/" is no path, with the page or without
+        redirect_slashes=False,  # "/healthz/" is unknown, with or without the page
     )
-    app.add_middleware(
-        Guard, token=house.token, limits=house.limits, refused=lambda why: house.metrics.refused.labels(why).inc()
-    )
-    _add_errors(app)
-    _add_health(app, house)
-    _add_streams(app, house)
-    app.include_router(recordings.build_routes(house))
+    _add_middleware(app, state)
+    _add_error_handlers(app)
+    _add_health(app, state)
+    _add_websockets(app, state)
+    app.include_router(openai_api.build_routes(state))
     if page.is_dir():
-        app.router.default = Page(directory=page, html=True)  # not a mount, which would answer for others' methods
+        app.router.default = PageFiles(directory=page, html=True)  # a mount would answer wrong methods of other routes
     return app
 
 
-def _add_streams(app: FastAPI, house: House) -> None:
+def _add_middleware(app: FastAPI, state: AppState) -> None:
+    """The last one added runs first."""
+    origins, rejected = state.access.origins, state.metrics.count_rejection
+    app.add_middleware(BodyLimits, limits=state.limits, rejected=rejected)
+    app.add_middleware(TokenAuth, token=state.token, rejected=rejected)
+    app.add_middleware(OriginCheck, allowed=origins, rejected=rejected)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization"],
+            expose_headers=["x-request-id"],
+        )
+    app.add_middleware(AccessLog)
+
+
+def _add_websockets(app: FastAPI, state: AppState) -> None:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
-        await converse(websocket, Stream(list(house.services), house.session, house.limits), house)
+        protocol = NativeStream(list(state.services), state.open_session, state.limits, state.access.aliases)
+        await handle_websocket(websocket, protocol, state)
+
+    @app.websocket("/v1/realtime")
+    async def realtime(websocket: WebSocket) -> None:
+        def model_name(name: str) -> str:
+            return state.service(name).name
+
+        model = websocket.query_params.get("model", "")
+        await handle_websocket(websocket, RealtimeStream(model_name, state.open_session, state.limits, model), state)
 
     @app.websocket("/vosk")
-    @app.websocket("/")  # where programs for vosk-server look for it
+    @app.websocket("/")  # the path that clients of vosk-server use
     async def vosk(websocket: WebSocket) -> None:
-        await converse(websocket, VoskStream(house.session, house.limits), house)
+        await handle_websocket(websocket, VoskStream(state.open_session, state.limits), state)
 
 
-def _add_health(app: FastAPI, house: House) -> None:
+def _add_health(app: FastAPI, state: AppState) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Whether the process is alive."""
         return {"status": "ok"}
 
-    @app.get("/readyz", responses={503: {"description": "All streams are in use, or the server is about to stop"}})
+    @app.get("/readyz", responses={503: {"description": "All streams are in use, or the server is shutting down"}})
     async def readyz() -> JSONResponse:
-        """Whether a new stream would be taken."""
-        refusal = house.admission.refusal
-        return JSONResponse({"status": refusal.code if refusal else "ready"}, 503 if refusal else 200)
+        """Whether a new stream would be accepted."""
+        rejection = state.limiter.rejection
+        return JSONResponse({"status": rejection.code if rejection else "ready"}, 503 if rejection else 200)
 
     @app.get("/metrics", response_class=Response, responses={
-        200: {"description": "Figures for Prometheus", "content": {"text/plain": {"schema": {"type": "string"}}}},
-        401: recordings.ERRORS[401],
+        200: {"description": "Prometheus text format", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        401: openai_api.ERROR_RESPONSES[401],
     })  # fmt: skip
-    def page() -> Response:
-        """What is counted."""
-        return Response(house.metrics.page(), media_type=metrics.CONTENT_TYPE)
+    def prometheus() -> Response:
+        """Metrics for Prometheus."""
+        return Response(state.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
 
-def _add_errors(app: FastAPI) -> None:
-    """Errors of all kinds in the form of OpenAI's API."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Every error has the body that OpenAI's API uses."""
 
     @app.exception_handler(StreamError)
-    async def trouble(_request: Request, error: StreamError) -> JSONResponse:
-        status = STATUSES.get(error.code, 400)
+    async def stream_error(_request: Request, error: StreamError) -> JSONResponse:
+        status = HTTP_STATUS.get(error.code, 400)
         kind = "invalid_request_error" if status < 500 else "server_error"
         code = "model_not_found" if error.code == "model" else error.code
         headers = {"retry-after": "5"} if status == 503 else None
-        return JSONResponse(error_body(str(error), kind, code), status, headers)
+        return JSONResponse(api_error(str(error), kind, code), status, headers)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse(error_body("; ".join(map(_complaint, error.errors()))), 400)
+    async def invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse(api_error("; ".join(map(_field_error, error.errors()))), 400)
 
     @app.exception_handler(HTTPException)
-    async def refused(_request: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse(error_body(str(error.detail)), error.status_code, error.headers)
+    async def http_error(_request: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse(api_error(str(error.detail)), error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def server_fault(_request: Request, _error: Exception) -> JSONResponse:  # uvicorn logs the traceback
+        error = internal_error()
+        return JSONResponse(api_error(str(error), "server_error", error.code), 500)
 
 
-def _complaint(error: Any) -> str:
-    """What is wrong with one field of a form."""
+def _field_error(error: Any) -> str:
     return f"{error['loc'][-1]}: {error['msg']}"

@@ -1,9 +1,13 @@
-"""What one server process grants; everything that a client could make grow has its bound here."""
+"""Bounds of one server process: every quantity that a client can make grow has a limit here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from headsync.server.errors import StreamError
 
 MEBIBYTE = 1 << 20
 
@@ -12,16 +16,50 @@ MEBIBYTE = 1 << 20
 class Limits:
     """Bounds of one process."""
 
-    streams: int = 100  # open at a time, transcriptions of recordings among them
-    stream_seconds: float = 4 * 3600.0  # of sound in one stream or recording
-    message_bytes: int = MEBIBYTE
-    request_bytes: int = 100 * MEBIBYTE
-    idle_seconds: float = 30.0  # without a word from a client, or without its taking what it is sent
-    drain_seconds: float = 60.0  # for open streams to finish once the server has to leave
-    beam: int = 20  # widest search that a stream may ask for
-    hotwords: int = 100  # most phrases that a stream may name
+    streams: int = 100  # open at the same time, including transcriptions of recordings
+    stream_seconds: float = 4 * 3600.0  # audio in one stream or recording
+    message_bytes: int = MEBIBYTE  # one WebSocket message
+    request_bytes: int = 100 * MEBIBYTE  # one HTTP request
+    idle_seconds: float = 30.0  # without a message from the client, or without the client reading what it is sent
+    drain_seconds: float = 60.0  # for open streams to finish when the server stops
+    beam: int = 20  # largest beam that a stream may choose
+    hotwords: int = 100  # most hotwords in one stream
 
-    def told(self) -> dict[str, Any]:
-        """Those that a client of a stream has to keep."""
+    def for_clients(self) -> dict[str, Any]:
+        """The limits that the client of a stream must observe."""
         names = ("stream_seconds", "message_bytes", "idle_seconds", "beam", "hotwords")
         return {name: getattr(self, name) for name in names}
+
+
+class StreamLimiter:
+    """Counts open streams and rejects new ones at the limit or while the server drains.
+
+    Only the event loop's thread uses it, so it needs no lock.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open_streams = 0
+        self.draining = False
+
+    @property
+    def rejection(self) -> StreamError | None:
+        """The error for a stream that would start now; None if it would be accepted."""
+        if self.draining:
+            return StreamError("draining", "The server is shutting down; use another server.")
+        if self.open_streams >= self.limit:
+            count = "The only stream" if self.limit == 1 else f"All {self.limit} streams"
+            verb = "is" if self.limit == 1 else "are"
+            return StreamError("busy", f"{count} of this server {verb} in use; try again later.")
+        return None
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Occupy one slot, or raise the rejection."""
+        if rejection := self.rejection:
+            raise rejection
+        self.open_streams += 1
+        try:
+            yield
+        finally:
+            self.open_streams -= 1

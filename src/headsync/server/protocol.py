@@ -1,154 +1,160 @@
 """The WebSocket protocol of `/v1/stream`, without sockets: messages in, messages out.
 
     client: start ──► audio, audio, ... ──► finish
-    server:        ready   events as they come      the last events, done
+    server:        ready   events as they occur     the last events, done
 
-The shell hands over each message and sends what comes back. StreamError is an error message and a close code. How bytes
-are spread over messages changes nothing but when events are sent. `docs/reference/server.md` describes the messages.
+The WebSocket handler passes each message in and sends the reply. How the client cuts audio into messages changes only
+when events are sent. `docs/reference/server.md` documents the messages.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from headsync.audio import SAMPLE_RATE
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, nearest
 from headsync.events import Event
+from headsync.frontend.audio import SAMPLE_RATE
 from headsync.recipe import build
-from headsync.server.hearing import Format, Hearing, Session
+from headsync.server.errors import NORMAL, StreamError, unknown_model
 from headsync.server.limits import Limits
-from headsync.server.trouble import NORMAL, StreamError, no_model
-from headsync.server.wishes import Hotwords, Wishes
+from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
+from headsync.server.session_options import Hotwords, SessionOptions
 
 VERSION = 1
 
-PROGRESS_SECONDS = 0.5  # of sound between two messages about progress
+PROGRESS_SECONDS = 0.5  # audio between two progress messages
 
-OpenSession: TypeAlias = Callable[[Wishes], Session]
+OpenSession: TypeAlias = Callable[[SessionOptions], AudioSession]
 
 
 class Reply(NamedTuple):
-    """What to send, and the code to close the connection with afterwards, if it is to be closed."""
+    """Messages to send, and the code to close the connection with afterwards; None keeps it open."""
 
     messages: tuple[dict[str, Any], ...] = ()
-    close: int | None = None
-    events: tuple[Event, ...] = ()  # behind the messages
+    close_code: int | None = None
+    events: tuple[Event, ...] = ()  # the events that the messages were made from
 
 
 @dataclass(frozen=True)
-class Start:
-    """The first message. What is null or left out is as given here, and the search as the server has it."""
+class StartMessage:
+    """The first message; a field that is null or missing has its default."""
 
     version: int = VERSION
     sample_rate: int = SAMPLE_RATE
-    format: Format = "pcm16"
-    model: str = ""  # the first
-    attention: bool = False  # whether to tell where the heads looked
-    progress: bool = False  # whether to tell how far it has come
+    format: SampleFormat = "pcm16"
+    model: str = ""  # empty: the first model
+    attention: bool = False  # send attention messages
+    progress: bool = False  # send progress messages
 
 
-FIELDS = {*Start.__annotations__, "settings", "hotwords"}  # all that a start may have, beside its type
+START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords"}
 
 
-class Stream:
-    """One connection."""
+class NativeStream:
+    """One connection to `/v1/stream`."""
 
     name = "stream"
 
-    def __init__(self, models: Sequence[str], open_session: OpenSession, limits: Limits) -> None:
-        self._models, self._open, self._limits = models, open_session, limits
-        self._told_seconds = math.inf  # of sound, when progress is to be told next
-        self.hearing: Hearing | None = None
+    def __init__(
+        self, models: Sequence[str], open_session: OpenSession, limits: Limits, aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self._models, self._open, self._limits, self._aliases = models, open_session, limits, aliases or {}
+        self._next_progress = math.inf  # seconds of audio
+        self.audio: PcmStream | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage().plus(self.audio)
+
+    def opening(self) -> Reply:
+        """The server waits for the first message."""
+        return Reply()
 
     def receive(self, message: str | bytes) -> Reply:
-        """One message of the client."""
+        """The reply to one message."""
         try:
             if isinstance(message, bytes):
-                return self._audio(message)
+                return self._push(message)
             kind, rest = _parse(message)
             if kind == "start":
                 return self._start(rest)
             if kind == "finish":
                 return self._finish()
-        except StreamError as trouble:
-            return self.end(trouble)
-        return self.end(
-            StreamError("message", f'A message of type "{kind}" is not known; send start, audio or finish.')
-        )
+        except StreamError as error:
+            return self.end(error)
+        return self.end(StreamError("message", f'The message type "{kind}" is unknown; send "start" or "finish".'))
 
-    def end(self, trouble: StreamError) -> Reply:
-        """The stream has to end: what was heard so far, and why it is no more."""
+    def end(self, error: StreamError) -> Reply:
+        """The reply that ends the stream with an error; after too much audio or silence, the last events precede it."""
         events: list[Event] = []
-        if self.hearing is not None and trouble.code in ("too-long", "idle"):
-            events = self.hearing.finish()
-        messages = *(event.to_dict() for event in events), trouble.to_dict()
-        return Reply(messages, trouble.close, tuple(events))
+        if self.audio is not None and error.code in ("too-long", "idle"):
+            events = self.audio.finish()
+        messages = *(event.to_dict() for event in events), error.to_dict()
+        return Reply(messages, error.close_code, tuple(events))
 
     def _start(self, fields: dict[str, Any]) -> Reply:
-        if self.hearing is not None:
-            raise StreamError(
-                "message", "This stream has been started before; open another connection for another stream."
-            )
+        if self.audio is not None:
+            raise StreamError("message", "This stream has already started; open another connection for another stream.")
         start, settings, hotwords = _read_start(fields, self._limits)
         if start.version != VERSION:
-            raise StreamError("version", f"Version {start.version} of the protocol is not known here; send {VERSION}.")
-        if start.model and start.model not in self._models:
-            raise no_model(start.model, self._models)
-        model = start.model or self._models[0]
+            raise StreamError("version", f"Protocol version {start.version} is unknown; send version {VERSION}.")
+        model = self._aliases.get(start.model, start.model) or self._models[0]
+        if model not in self._models:
+            raise unknown_model(model, self._models)
         try:
-            session = self._open(Wishes(model, settings, hotwords, start.attention))
+            session = self._open(SessionOptions(model, settings, hotwords, start.attention))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
-        self.hearing = Hearing(session, start.sample_rate, start.format, self._limits.stream_seconds)
+        self.audio = PcmStream(session, start.sample_rate, start.format, self._limits.stream_seconds)
         if start.progress:
-            self._told_seconds = PROGRESS_SECONDS
-        return Reply(({"type": "ready", "version": VERSION, "model": model, "limits": self._limits.told()},))
+            self._next_progress = PROGRESS_SECONDS
+        return Reply(({"type": "ready", "version": VERSION, "model": model, "limits": self._limits.for_clients()},))
 
-    def _audio(self, data: bytes) -> Reply:
-        hearing = self._started()
-        events = hearing.push(data)
+    def _push(self, data: bytes) -> Reply:
+        audio = self._started()
+        events = audio.push(data)
         messages = tuple(event.to_dict() for event in events)
-        if trouble := hearing.too_long:
-            rest, close, last = self.end(trouble)
-            return Reply((*messages, *rest), close, (*events, *last))
-        if hearing.audio_seconds >= self._told_seconds:
-            self._told_seconds = hearing.audio_seconds + PROGRESS_SECONDS
-            messages = *messages, {"type": "progress", **_seconds(hearing)}
+        if error := audio.length_error:
+            last = self.end(error)
+            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
+        if audio.audio_seconds >= self._next_progress:
+            self._next_progress = audio.audio_seconds + PROGRESS_SECONDS
+            messages = *messages, {"type": "progress", **_seconds(audio)}
         return Reply(messages, None, tuple(events))
 
     def _finish(self) -> Reply:
-        hearing = self._started()
-        events = hearing.finish()
-        done = {"type": "done", **_seconds(hearing)}
+        audio = self._started()
+        events = audio.finish()
+        done = {"type": "done", **_seconds(audio)}
         return Reply((*(event.to_dict() for event in events), done), NORMAL, tuple(events))
 
-    def _started(self) -> Hearing:
-        if self.hearing is None:
-            raise StreamError(
-                "message", 'The first message must be {"type": "start"}; send it before audio and finish.'
-            )
-        return self.hearing
+    def _started(self) -> PcmStream:
+        if self.audio is None:
+            raise StreamError("message", 'The stream has not started; send {"type": "start"} before audio and finish.')
+        return self.audio
 
 
-def _seconds(hearing: Hearing) -> dict[str, float]:
-    """How much was heard, and how long that took."""
-    seconds = {"audio_seconds": hearing.audio_seconds, "computing_seconds": hearing.computing_seconds}
+def _seconds(audio: PcmStream) -> dict[str, float]:
+    seconds = {"audio_seconds": audio.audio_seconds, "computing_seconds": audio.computing_seconds}
     return {name: round(value, 3) for name, value in seconds.items()}
 
 
 def read_object(message: str) -> dict[str, Any]:
-    """The JSON object that a text message is."""
+    """Parse a text message as a JSON object of valid Unicode; JSON can escape surrogates that UTF-8 cannot encode."""
     try:
         fields = json.loads(message)
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise StreamError("message", "The text message escapes a lone surrogate; send valid Unicode.") from None
     except (ValueError, RecursionError):
-        raise StreamError("message", "A text message is not JSON; send audio as binary messages.") from None
+        raise StreamError("message", "The text message is not JSON; send audio as binary messages.") from None
     if not isinstance(fields, dict):
-        raise StreamError("message", "A text message must be a JSON object.")
+        raise StreamError("message", "The text message is not a JSON object.")
     return fields
 
 
@@ -156,27 +162,27 @@ def _parse(message: str) -> tuple[str, dict[str, Any]]:
     fields = read_object(message)
     kind = fields.pop("type", None)
     if not isinstance(kind, str):
-        raise StreamError("message", 'A message must have a type, as in {"type": "finish"}.')
+        raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
     return kind, fields
 
 
-def _read_start(fields: dict[str, Any], limits: Limits) -> tuple[Start, dict[str, Any], Hotwords]:
+def _read_start(fields: dict[str, Any], limits: Limits) -> tuple[StartMessage, dict[str, Any], Hotwords]:
     fields = {name: value for name, value in fields.items() if value is not None}
     for name in fields:
-        if name not in FIELDS:
-            raise StreamError("setting", f"start: {name} is not a setting{nearest(name, FIELDS)}")
+        if name not in START_FIELDS:
+            raise StreamError("setting", f"start: unknown field {name}{nearest(name, START_FIELDS)}")
     settings, hotwords = fields.pop("settings", {}), fields.pop("hotwords", [])
     if not isinstance(settings, dict):
-        raise StreamError("setting", 'start: settings must be an object, as in {"beam": 4}.')
+        raise StreamError("setting", 'start: settings must be an object, for example {"beam": 4}')
     try:
-        return build(Start, fields, "start"), settings, _read_hotwords(hotwords, limits.hotwords)
+        return build(StartMessage, fields, "start"), settings, _read_hotwords(hotwords, limits.hotwords)
     except ConfigError as error:
         raise StreamError("setting", str(error)) from None
 
 
-def _read_hotwords(given: Any, most: int) -> Hotwords:
-    if not isinstance(given, list) or len(given) > most:
-        raise ConfigError(f"start: hotwords must be a list of at most {most} phrases")
+def _read_hotwords(given: Any, limit: int) -> Hotwords:
+    if not isinstance(given, list) or len(given) > limit:
+        raise ConfigError(f"start: hotwords must be a list of at most {limit} phrases")
     return [_read_hotword(one) for one in given]
 
 
@@ -187,4 +193,4 @@ def _read_hotword(given: Any) -> tuple[str, float]:
         phrase, boost = given.get("phrase"), given.get("boost", HOTWORD_BOOST)
         if isinstance(phrase, str) and type(boost) in (int, float):
             return phrase, float(boost)
-    raise ConfigError('start: a hotword is a phrase, or {"phrase": "...", "boost": 2.0}')
+    raise ConfigError('start: a hotword must be a phrase or {"phrase": "...", "boost": 2.0}')

@@ -1,9 +1,9 @@
-"""The WebSocket protocol of vosk-server, without sockets, so that programs written for it work unchanged.
+"""The WebSocket protocol of vosk-server, without sockets, so that its clients work unchanged.
 
-A client may send `{"config": {...}}` first, then 16-bit sound, then `{"eof": 1}`. Each message but the config gets
-exactly one reply: what is recognised so far (`partial`), or an utterance that has ended (`text`, with its words as
-`result`). `{"reset": 1}` ends the utterance and goes on. Of the config, `sample_rate`, `words` and `max_alternatives`
-are heeded until sound comes.
+A client may send `{"config": {...}}` first, then 16-bit audio, then `{"eof": 1}`. Each message except the config gets
+exactly one reply: the text so far (`partial`), or an utterance that has ended (`text`, with its words as `result`).
+`{"reset": 1}` ends the utterance and continues the stream. A config is used until the first audio; only its fields
+`sample_rate`, `words` and `max_alternatives` are read.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 
 from headsync.errors import ConfigError
 from headsync.events import Event, Final, Partial, Word
-from headsync.server.hearing import Hearing
+from headsync.server.errors import NORMAL, StreamError
 from headsync.server.limits import Limits
+from headsync.server.pcm_stream import PcmStream, Usage
 from headsync.server.protocol import OpenSession, Reply, read_object
-from headsync.server.trouble import NORMAL, StreamError
-from headsync.server.wishes import Wishes
+from headsync.server.session_options import SessionOptions
 
 
 @dataclass(frozen=True)
 class VoskConfig:
-    """The settings of a connection; the defaults are those of vosk-server."""
+    """The config of a connection; the defaults are those of vosk-server."""
 
     sample_rate: int = 8000
     words: bool = True
     max_alternatives: int = 0
 
-    def changed(self, fields: Any) -> VoskConfig:
-        """With what a config message says; what is not known here is for others."""
+    def updated(self, fields: Any) -> VoskConfig:
+        """With the fields of a config message; unknown fields are ignored."""
         if not isinstance(fields, dict):
-            raise StreamError("message", 'The config must be an object, as in {"config": {"sample_rate": 16000}}.')
+            raise StreamError("message", 'config must be an object, for example {"config": {"sample_rate": 16000}}.')
         try:
             return replace(
                 self,
@@ -42,11 +42,11 @@ class VoskConfig:
                 max_alternatives=int(fields.get("max_alternatives", self.max_alternatives)),
             )
         except (TypeError, ValueError, OverflowError):
-            raise StreamError("setting", "sample_rate and max_alternatives of a config must be numbers.") from None
+            raise StreamError("setting", "config: sample_rate and max_alternatives must be numbers.") from None
 
 
 class VoskStream:
-    """One connection."""
+    """One connection of a vosk-server client."""
 
     name = "vosk"
 
@@ -54,57 +54,65 @@ class VoskStream:
         self._open, self._limits = open_session, limits
         self._config = VoskConfig()
         self._partial = ""
-        self._before_seconds = 0.0  # sound before the last reset
-        self.hearing: Hearing | None = None
+        self._before = Usage()  # audio before the last reset
+        self.audio: PcmStream | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return self._before.plus(self.audio)
+
+    def opening(self) -> Reply:
+        """The server waits for the first message."""
+        return Reply()
 
     def receive(self, message: str | bytes) -> Reply:
-        """One message of the client."""
+        """The reply to one message."""
         try:
             if isinstance(message, bytes):
-                return self._audio(message)
+                return self._push(message)
             fields = read_object(message)
             if "config" in fields:
-                self._config = self._config.changed(fields["config"]) if self.hearing is None else self._config
+                self._config = self._config.updated(fields["config"]) if self.audio is None else self._config
                 return Reply()
             if fields.get("eof"):
-                return self._final(self._heard().finish(), NORMAL)
+                return self._final(self._stream().finish(), NORMAL)
             if fields.get("reset"):
                 return self._reset()
-        except StreamError as trouble:
-            return self.end(trouble)
-        return self.end(StreamError("message", "A text message is neither config nor eof nor reset."))
+        except StreamError as error:
+            return self.end(error)
+        return self.end(StreamError("message", "The text message has none of config, eof and reset."))
 
-    def end(self, trouble: StreamError) -> Reply:
-        """The stream has to end; this protocol has no message for why."""
-        return Reply((), trouble.close)
+    def end(self, error: StreamError) -> Reply:
+        """Close the connection; the protocol has no error message."""
+        return Reply((), error.close_code)
 
-    def _audio(self, data: bytes) -> Reply:
-        hearing = self._heard()
-        events = hearing.push(data)
+    def _push(self, data: bytes) -> Reply:
+        audio = self._stream()
+        events = audio.push(data)
         for event in events:
             if isinstance(event, Partial):
                 self._partial = event.text
             elif isinstance(event, Final):
                 self._partial = ""
-        if hearing.too_long:
-            return self._final([*events, *hearing.finish()], hearing.too_long.close)
+        if error := audio.length_error:
+            return self._final([*events, *audio.finish()], error.close_code)
         if any(isinstance(event, Final) for event in events):
             return self._final(events)
         return Reply(({"partial": self._partial},), None, tuple(events))
 
     def _reset(self) -> Reply:
-        hearing = self._heard()
-        reply = self._final(hearing.finish())
-        self._before_seconds += hearing.audio_seconds
-        self.hearing, self._partial = self._begin(), ""
+        audio = self._stream()
+        reply = self._final(audio.finish())
+        self._before = self.usage
+        self.audio, self._partial = self._open_stream(), ""
         return reply
 
-    def _final(self, events: Sequence[Event], close: int | None = None) -> Reply:
+    def _final(self, events: Sequence[Event], close_code: int | None = None) -> Reply:
         finals = [event for event in events if isinstance(event, Final)]
-        return Reply((self._result(finals),), close, tuple(events))
+        return Reply((self._result(finals),), close_code, tuple(events))
 
     def _result(self, finals: Sequence[Final]) -> dict[str, Any]:
-        """The utterances that ended, most often one, as one reply."""
+        """The utterances that ended in one message, usually one, as one result."""
         if self._config.max_alternatives > 0:
             return {"alternatives": self._alternatives(finals)}
         text = " ".join(final.text for final in finals if final.text)
@@ -121,21 +129,21 @@ class VoskStream:
         return [best, *({"text": other.text, "confidence": math.exp(-other.behind)} for other in others)]
 
     def _times(self, word: Word) -> dict[str, Any]:
-        start, end = (round(self._before_seconds + at, 3) for at in (word.start_seconds, word.end_seconds))
+        start, end = (round(self._before.audio_seconds + at, 3) for at in (word.start_seconds, word.end_seconds))
         return {"end": end, "start": start, "word": word.text}
 
-    def _heard(self) -> Hearing:
-        if self.hearing is None:
-            self.hearing = self._begin()
-        return self.hearing
+    def _stream(self) -> PcmStream:
+        if self.audio is None:
+            self.audio = self._open_stream()
+        return self.audio
 
-    def _begin(self) -> Hearing:
+    def _open_stream(self) -> PcmStream:
         settings: dict[str, Any] = {}
         if self._config.max_alternatives > 0:
             settings = {"nbest": min(self._config.max_alternatives, self._limits.beam)}
         try:
-            session = self._open(Wishes(settings=settings))
+            session = self._open(SessionOptions(settings=settings))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
-        left = self._limits.stream_seconds - self._before_seconds
-        return Hearing(session, self._config.sample_rate, "pcm16", left)
+        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
+        return PcmStream(session, self._config.sample_rate, "pcm16", max_seconds)

@@ -1,363 +1,393 @@
-// The page: sound in, events out of the stream, and what they change on the screen.
+// The page: audio in, events from the stream, and what they change on the screen.
 
-import { Microphone, loudness, readRecording } from "./sound.js";
+import { Microphone, loudness, readRecording } from "./audio_input.js";
 import { Address, Stream } from "./stream.js";
-import { Picture } from "./picture.js";
-import { FileTape, LiveTape } from "./tape.js";
+import { AttentionView } from "./attention_view.js";
+import { FileBuffer, LiveBuffer } from "./audio_buffer.js";
 import { Transcript, clock } from "./transcript.js";
 import { toSrt, toText, toVtt } from "./subtitles.js";
 
 const $ = (id) => document.getElementById(id);
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 const transcript = new Transcript($("text"));
-const picture = new Picture($("canvas"), $("legend"), $("looks"));
-const address = new Address(location.href, stored(sessionStorage, "token") ?? "");
+const view = new AttentionView($("canvas"), $("legend"), $("tokens"));
+const address = new Address(location.href, loadItem(sessionStorage, "token") ?? "");
 
-let now = null; // what is going on: { stream, tape, microphone, began, delays, ratios }
+let active = null; // the current stream: { stream, buffer, microphone, began, delays, ratios, stopping }
+let title = ""; // file name for downloads, without its suffix
 
-// ---- what people see of it
+// ---- controls and messages
 
-function say(sentence) {
+function setStatus(sentence) {
   $("state").textContent = sentence;
 }
 
-function complain(sentence) {
-  $("trouble").textContent = sentence;
-  $("trouble").hidden = !sentence;
+function showError(sentence) {
+  $("error").textContent = sentence;
+  $("error").hidden = !sentence;
 }
 
-function show() {
-  const busy = now !== null;
+function updateControls() {
+  const busy = active !== null;
   $("speak").setAttribute("aria-pressed", String(busy));
   $("speak").classList.toggle("on", busy);
-  $("speak-label").textContent = !busy ? "Speak" : now.stopping ? "Stop now" : "Stop";
+  $("speak-label").textContent = !busy ? "Speak" : active.stopping ? "Stop now" : "Stop";
   for (const id of ["choose", "file", "model", "along"]) $(id).disabled = busy || (id === "model" && !$("model").length);
   for (const id of ["copy", "save-txt", "save-srt", "save-vtt"]) $(id).disabled = transcript.empty;
   $("clear").disabled = busy || transcript.empty;
   $("empty").hidden = !transcript.empty;
+  $("view").hidden = !busy && !view.seconds; // an empty spectrogram says nothing
+  transcript.setPlayable(!busy && !player.hidden);
+  $("play-hint").hidden = busy || player.hidden || transcript.empty;
 }
 
-function level(value) {
+function showLevel(value) {
   $("level").firstElementChild.style.transform = `scaleX(${value.toFixed(3)})`;
   $("level").setAttribute("aria-valuenow", String(Math.round(100 * value)));
 }
 
-// ---- one recording, from its first sample to its last word
+// ---- one stream, from its first sample to its last word
 
-function begin(tape, microphone) {
-  complain("");
+function startStream(buffer, microphone, name) {
+  title = name;
+  showError("");
   transcript.clear();
-  picture.reset(tape);
+  view.reset(buffer);
   for (const id of ["delay", "factor", "ratio"]) $(id).textContent = "–";
   $("back").hidden = true;
-  now = { tape, microphone, began: null, delays: [], ratios: [], stopping: false };
-  const start = { sample_rate: tape.rate, model: $("model").value || null, attention: true, progress: true };
-  now.stream = new Stream(address, start, tape, hear, changed);
-  now.stream.open();
-  show();
+  active = { buffer, microphone, began: null, delays: [], ratios: [], stopping: false };
+  const start = { sample_rate: buffer.rate, model: $("model").value || null, attention: true, progress: true };
+  active.stream = new Stream(address, start, buffer, onMessage, onStateChange);
+  active.stream.open();
+  updateControls();
 }
 
-function changed(state, sentence) {
-  const usual = { listening: now?.microphone ? "Listening." : "Listening along.", finishing: "The last words …", done: "Done." };
-  say(sentence || (usual[state] ?? ""));
+function onStateChange(state, sentence) {
+  const usual = { listening: active?.microphone ? "Listening." : "Transcribing.", finishing: "Finishing …", done: "Done." };
+  setStatus(sentence || (usual[state] ?? ""));
   document.body.dataset.state = state;
-  if (state === "waiting" && now) picture.forget(now.stream.utterances);
+  if (state === "waiting" && active) view.removeUtterance(active.stream.utterances);
   if (state === "token") askForToken();
-  if (state === "failed") complain(sentence);
-  if (["done", "token", "failed"].includes(state)) over();
-  show();
+  if (state === "failed") showError(sentence);
+  if (["done", "token", "failed"].includes(state)) streamEnded();
+  updateControls();
 }
 
-function over() {
-  if (!now) return;
-  now.microphone?.close();
-  now = null;
-  level(0);
-  $("back").min = Math.min(picture.span, picture.seconds).toFixed(1);
-  $("back").max = picture.seconds.toFixed(1);
-  $("back").value = Math.max(picture.span, picture.lately).toFixed(1);
-  $("back").hidden = picture.seconds <= picture.span;
-  picture.describe();
-  paint();
+function streamEnded() {
+  if (!active) return;
+  active.microphone?.close();
+  active = null;
+  showLevel(0);
+  $("back").min = Math.min(view.span, view.seconds).toFixed(1);
+  $("back").max = view.seconds.toFixed(1);
+  $("back").value = Math.max(view.span, view.latestEnd).toFixed(1);
+  $("back").hidden = view.seconds <= view.span;
+  view.describe();
+  draw();
 }
 
-function hear(message) {
-  if (message.type === "partial" || message.type === "final") text(message);
-  if (message.type === "final" && message.halts.length) ratio(message);
-  if (message.type === "attention") picture.look(message);
+function onMessage(message) {
+  if (message.type === "partial" || message.type === "final") showText(message);
+  if (message.type === "final" && message.halts.length) showRatio(message);
+  if (message.type === "attention") view.addToken(message);
   if (message.type === "progress" || message.type === "done") {
     $("factor").textContent = (message.computing_seconds / Math.max(0.1, message.audio_seconds)).toFixed(3);
   }
 }
 
-function text(message) {
+function showText(message) {
   const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
-  const fresh = transcript.tell(message);
-  if (fresh.length) delay(fresh[fresh.length - 1], message);
+  const fresh = transcript.update(message);
+  if (fresh.length) showDelay(fresh[fresh.length - 1], message);
   if (atEnd && message.type === "partial") $("text").lastElementChild?.scrollIntoView({ block: "nearest" });
-  if (message.type === "final") picture.describe();
-  show();
+  if (message.type === "final") view.describe();
+  updateControls();
 }
 
-/** On the clock of the wall where sound comes in as it is spoken, else on that of the sound. */
-function delay(word, message) {
-  if (!now) return;
-  const live = now.began !== null;
-  const seconds = live ? performance.now() / 1000 - now.began - word.end_seconds : message.delay_seconds;
-  now.delays = [...now.delays, Math.max(0, seconds)].slice(-9);
-  const sorted = [...now.delays].sort((a, b) => a - b);
+/** In real time if audio arrives as it is spoken, else in the time of the audio. */
+function showDelay(word, message) {
+  if (!active) return;
+  const live = active.began !== null;
+  const seconds = live ? performance.now() / 1000 - active.began - word.end_seconds : message.delay_seconds;
+  active.delays = [...active.delays, Math.max(0, seconds)].slice(-9);
+  const sorted = [...active.delays].sort((a, b) => a - b);
   $("delay").textContent = `${sorted[Math.floor(sorted.length / 2)].toFixed(2)} s`;
 }
 
-function ratio(message) {
-  if (!now) return;
-  now.ratios.push([message.cost_ratio, message.halts.length]);
-  const tokens = now.ratios.reduce((sum, [, count]) => sum + count, 0);
-  $("ratio").textContent = (now.ratios.reduce((sum, [r, count]) => sum + r * count, 0) / tokens).toFixed(2);
+function showRatio(message) {
+  if (!active) return;
+  active.ratios.push([message.cost_ratio, message.halts.length]);
+  const tokens = active.ratios.reduce((sum, [, count]) => sum + count, 0);
+  $("ratio").textContent = (active.ratios.reduce((sum, [r, count]) => sum + r * count, 0) / tokens).toFixed(2);
 }
 
 // ---- the microphone
 
-async function speak() {
-  if (now) return stop();
-  complain("");
-  say("Waiting for the microphone …");
+async function toggleMicrophone() {
+  if (active) return stopStream();
+  showError("");
+  setStatus("Waiting for the microphone …");
   $("player").hidden = true;
   $("player").pause();
   $("speak").disabled = true;
   try {
-    const microphone = await Microphone.open(heard, lost);
-    begin(new LiveTape(microphone.rate), microphone);
+    const microphone = await Microphone.open(onAudio, onMicrophoneLost);
+    startStream(new LiveBuffer(microphone.rate), microphone, `speech-${timestamp()}`);
   } catch (error) {
-    say("");
-    complain(error.message);
+    setStatus("");
+    showError(error.message);
   } finally {
     $("speak").disabled = false;
   }
 }
 
-function heard(samples) {
-  if (!now || now.tape.closed) return;
-  now.tape.append(samples);
-  now.began ??= performance.now() / 1000 - now.tape.end / now.tape.rate;
-  picture.follow();
-  level(loudness(samples));
-  now.stream.pump();
+function onAudio(samples) {
+  if (!active || active.buffer.closed) return;
+  active.buffer.append(samples);
+  active.began ??= performance.now() / 1000 - active.buffer.end / active.buffer.rate;
+  view.follow();
+  showLevel(loudness(samples));
+  active.stream.pump();
 }
 
-function lost() {
-  complain("The microphone was unplugged or taken away; what was said before is written.");
-  stop();
+function onMicrophoneLost() {
+  showError("The microphone was disconnected; the text so far is complete.");
+  stopStream();
 }
 
-/** No more sound; once more: no more patience either. */
-function stop() {
-  if (!now) return;
-  if (now.stopping) return now.stream.end("done", "Stopped.");
-  now.stopping = true;
-  now.microphone?.close();
+/** The first call ends the audio and waits for the last words; the second does not wait. */
+function stopStream() {
+  if (!active) return;
+  if (active.stopping) return active.stream.end("done", "Stopped.");
+  active.stopping = true;
+  active.microphone?.close();
   $("player").pause();
-  if (now.tape instanceof LiveTape) now.tape.closed = true;
-  else now.stream.end("done", "Stopped.");
-  level(0);
-  say("The last words …");
-  now?.stream.pump();
-  show();
+  if (active.buffer instanceof LiveBuffer) active.buffer.closed = true;
+  else active.stream.end("done", "Stopped.");
+  showLevel(0);
+  setStatus("Finishing …");
+  active?.stream.pump();
+  updateControls();
 }
 
 // ---- recordings
 
-async function take(file) {
-  if (now || !file) return;
-  complain("");
-  say(`Reading ${file.name} …`);
+async function openRecording(file) {
+  if (active || !file) return;
+  showError("");
+  setStatus(`Reading ${file.name} …`);
   try {
     const { samples, rate } = await readRecording(file);
-    const tape = new FileTape(samples, rate);
+    const buffer = new FileBuffer(samples, rate);
     if (player.src) URL.revokeObjectURL(player.src);
     player.src = URL.createObjectURL(file);
     player.hidden = false;
-    const along = $("along").checked && (await plays());
-    if (along) tape.waitForPlayer();
-    begin(tape, null);
-    if (along) now.began = performance.now() / 1000 - player.currentTime;
+    const play = $("along").checked && (await startPlayer());
+    if (play) buffer.waitForPlayer();
+    startStream(buffer, null, file.name.replace(/\.[^.]*$/, "") || "recording");
+    if (play) active.began = performance.now() / 1000 - player.currentTime;
   } catch (error) {
-    say("");
-    complain(error.message);
+    setStatus("");
+    showError(error.message);
   }
 }
 
 const player = $("player");
 
-async function plays() {
+async function startPlayer() {
   try {
     await player.play();
     return true;
   } catch {
-    return false; // the browser wants a press of a button before there is sound
+    return false; // the browser plays audio only after a user gesture
   }
 }
 
-/** While a recording is played: its sound goes out as it is heard, and words light up. */
-function played() {
-  const { tape } = now ?? {};
-  if (tape instanceof FileTape && !tape.closed) {
-    const from = tape.end;
-    tape.playUpTo(player.currentTime);
-    if (player.ended) tape.playOut();
-    now.began = performance.now() / 1000 - player.currentTime;
-    if (tape.end > from) level(loudness(tape.read(tape.end - tape.rate / 25, tape.end)));
-    now.stream.pump();
+/** While a recording plays, its audio is sent as far as it has been played. */
+function followPlayer() {
+  const { buffer } = active ?? {};
+  if (buffer instanceof FileBuffer && !buffer.closed) {
+    const from = buffer.end;
+    buffer.playUpTo(player.currentTime);
+    if (player.ended) buffer.playOut();
+    active.began = performance.now() / 1000 - player.currentTime;
+    if (buffer.end > from) showLevel(loudness(buffer.read(buffer.end - buffer.rate / 25, buffer.end)));
+    active.stream.pump();
   }
 }
 
 player.onended = () => {
-  if (now?.tape instanceof FileTape) {
-    now.tape.playOut();
-    now.stream.pump();
+  if (active?.buffer instanceof FileBuffer) {
+    active.buffer.playOut();
+    active.stream.pump();
   }
-  transcript.light(null);
+  transcript.highlight(null);
 };
-player.onerror = () => now?.tape instanceof FileTape && player.onended();
-setInterval(() => player.paused || played(), 40);
+player.onerror = () => active?.buffer instanceof FileBuffer && player.onended();
+setInterval(() => player.paused || followPlayer(), 40);
 
-$("text").onclick = ({ target }) => {
-  if (!player.hidden && !now && target.dataset.start) {
-    player.currentTime = Number(target.dataset.start);
-    player.play();
-  }
-};
-
-// ---- the picture
-
-function paint() {
-  const playing = !player.hidden && !player.paused && !player.ended;
-  picture.cursor = playing ? player.currentTime : null;
-  if (playing) transcript.light(player.currentTime);
-  else if (transcript.lit.size) transcript.light(null);
-  let end = picture.seconds;
-  if (now?.tape instanceof LiveTape || (now && !playing)) end = Math.max(end, picture.span);
-  else if (playing) end = Math.max(picture.span, Math.min(picture.seconds, player.currentTime + 0.4 * picture.span));
-  else end = Math.max(picture.span, Number($("back").hidden ? end : $("back").value));
-  picture.draw(end);
-  $("elapsed").textContent = clock(now ? now.tape.end / now.tape.rate : picture.seconds);
+function playFrom(word) {
+  if (player.hidden || active || !word.dataset.start) return;
+  player.currentTime = Number(word.dataset.start);
+  player.play();
 }
 
-let painted = 0;
+$("text").onclick = ({ target }) => playFrom(target);
+$("text").onkeydown = (event) => {
+  if (event.key === "Enter" || event.key === " ") playFrom(event.target);
+  else if (!transcript.moveFocus(event.target, event.key)) return;
+  event.preventDefault();
+};
+
+// ---- the attention view
+
+function draw() {
+  const playing = !player.hidden && !player.paused && !player.ended;
+  view.cursor = playing ? player.currentTime : null;
+  if (playing) transcript.highlight(player.currentTime);
+  else if (transcript.lit.size) transcript.highlight(null);
+  let end = view.seconds;
+  if (active?.buffer instanceof LiveBuffer || (active && !playing)) end = Math.max(end, view.span);
+  else if (playing) end = Math.max(view.span, Math.min(view.seconds, player.currentTime + 0.4 * view.span));
+  else end = Math.max(view.span, Number($("back").hidden ? end : $("back").value));
+  view.draw(end);
+  $("elapsed").textContent = clock(active ? active.buffer.end / active.buffer.rate : view.seconds);
+}
+
+let drawn = 0;
 
 function tick(time) {
-  const moves = now || !player.paused;
-  if (moves && time - painted >= (calm.matches ? 1000 : 30)) {
-    paint();
-    painted = time;
+  const moves = active || !player.paused;
+  if (moves && time - drawn >= (reducedMotion.matches ? 1000 : 30)) {
+    draw();
+    drawn = time;
   }
   requestAnimationFrame(tick);
 }
 
-$("back").oninput = paint;
-new ResizeObserver(paint).observe($("canvas"));
-picture.dark.addEventListener("change", paint);
+$("back").oninput = draw;
+new ResizeObserver(draw).observe($("canvas"));
+view.dark.addEventListener("change", draw);
 
-// ---- taking the text along
+// ---- copy and download
 
-function save(name, text, type) {
+function save(suffix, text, type) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name;
+  link.download = `${title}.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-$("save-txt").onclick = () => save("headsync.txt", toText(transcript.utterances()), "text/plain");
-$("save-srt").onclick = () => save("headsync.srt", toSrt(transcript.utterances()), "application/x-subrip");
-$("save-vtt").onclick = () => save("headsync.vtt", toVtt(transcript.utterances()), "text/vtt");
+/** The local time as part of a file name. */
+function timestamp() {
+  const date = new Date();
+  return new Date(date - 60000 * date.getTimezoneOffset()).toISOString().slice(0, 19).replace(/[:]/g, "").replace("T", "-");
+}
+
+$("save-txt").onclick = () => save("txt", toText(transcript.utterances()), "text/plain");
+$("save-srt").onclick = () => save("srt", toSrt(transcript.utterances()), "application/x-subrip");
+$("save-vtt").onclick = () => save("vtt", toVtt(transcript.utterances()), "text/vtt");
 $("clear").onclick = () => {
   transcript.clear();
-  picture.reset(null);
+  view.reset(null);
   player.hidden = true;
   player.pause();
   $("back").hidden = true;
-  say("Press Speak, or drop a recording anywhere.");
-  show();
-  paint();
+  setStatus("Press Speak, or drop a recording on this page.");
+  updateControls();
+  draw();
   $("speak").focus();
 };
 $("copy").onclick = async () => {
   const text = toText(transcript.utterances());
   try {
     await navigator.clipboard.writeText(text);
-    say("Copied.");
+    setStatus("Copied.");
   } catch {
-    const range = document.createRange(); // no clipboard without https: let people press Ctrl-C
+    const range = document.createRange(); // without https there is no clipboard: select the text instead
     range.selectNodeContents($("text"));
     getSelection().removeAllRanges();
     getSelection().addRange(range);
-    say("Selected: press Ctrl-C to copy.");
+    setStatus("Selected: press Ctrl-C to copy.");
   }
 };
 
 // ---- models and tokens
 
+let models = [];
+
+/** Say what the chosen model recognises. */
+function describeModel() {
+  const model = models.find(({ id }) => id === $("model").value);
+  const words = model?.vocabulary ? ` It recognises only these words: ${model.vocabulary.join(", ")}.` : "";
+  $("about").textContent = model ? `${model.description ?? ""}${words}`.trim() : "";
+}
+
 async function listModels() {
   try {
     const refusal = await address.refusal();
     if (refusal === "token") return askForToken();
-    const wanted = stored(localStorage, "model");
-    const names = refusal ? [] : await address.models();
-    $("model").replaceChildren(...names.map((name) => new Option(name, name, false, name === wanted)));
-    complain(refusal ? "The server does not answer; is `headsync serve` still running?" : "");
+    const wanted = loadItem(localStorage, "model");
+    models = refusal ? [] : await address.models();
+    $("model").replaceChildren(...models.map(({ id }) => new Option(id, id, false, id === wanted)));
+    describeModel();
+    showError(refusal ? "The server does not answer; check that `headsync serve` is running." : "");
   } catch {
-    complain("The server does not answer; is `headsync serve` still running?");
+    showError("The server does not answer; check that `headsync serve` is running.");
   }
-  show();
+  updateControls();
 }
 
 function askForToken() {
   $("token-form").hidden = false;
-  complain(address.token ? "This is not the token of this server." : "This server wants a token: the one it was started with.");
+  showError(address.token ? "The token is wrong." : "This server requires a token: the one it was started with.");
   $("token").focus();
 }
 
 $("token-form").onsubmit = async (event) => {
   event.preventDefault();
   address.token = $("token").value.trim();
-  store(sessionStorage, "token", address.token);
+  saveItem(sessionStorage, "token", address.token);
   $("token-form").hidden = true;
   $("token").value = "";
-  complain("");
+  showError("");
   await listModels();
   $("speak").focus();
 };
-$("model").onchange = () => store(localStorage, "model", $("model").value);
+$("model").onchange = () => {
+  saveItem(localStorage, "model", $("model").value);
+  describeModel();
+};
 
-function stored(storage, name) {
+function loadItem(storage, name) {
   try {
     return storage.getItem(`headsync.${name}`);
   } catch {
-    return null; // private windows may forbid it
+    return null; // private windows may forbid storage
   }
 }
 
-function store(storage, name, value) {
+function saveItem(storage, name, value) {
   try {
     storage.setItem(`headsync.${name}`, value);
-  } catch {} // it is asked again next time
+  } catch {} // the user is asked again next time
 }
 
-// ---- hands
+// ---- mouse, keyboard, drop
 
-$("speak").onclick = speak;
+$("speak").onclick = toggleMicrophone;
 $("choose").onclick = () => $("file").click();
 $("file").onchange = () => {
-  take($("file").files[0]);
+  openRecording($("file").files[0]);
   $("file").value = "";
 };
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && now) stop();
+  if (event.key === "Escape" && active) stopStream();
 });
 addEventListener("dragover", (event) => {
   event.preventDefault();
-  $("drop").hidden = now !== null;
+  $("drop").hidden = active !== null;
 });
 addEventListener("dragleave", (event) => {
   if (!event.relatedTarget) $("drop").hidden = true;
@@ -365,10 +395,10 @@ addEventListener("dragleave", (event) => {
 addEventListener("drop", (event) => {
   event.preventDefault();
   $("drop").hidden = true;
-  take(event.dataTransfer.files[0]);
+  openRecording(event.dataTransfer.files[0]);
 });
 
 listModels();
-show();
-paint();
+updateControls();
+draw();
 requestAnimationFrame(tick);

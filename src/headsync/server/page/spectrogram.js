@@ -1,4 +1,4 @@
-// Sound as a picture: short Fourier transforms, put together to bands as wide as the ear hears them.
+// The spectrogram: short-time Fourier transforms in mel bands.
 
 export const COLUMN_SECONDS = 0.02;
 export const BANDS = 96;
@@ -41,25 +41,25 @@ export class Fourier {
   }
 }
 
-/** Columns of decibels (0 is -100 dB, 255 is 0 dB), made as they are needed and kept. */
+/** Columns of levels (0 is -100 dB, 255 is 0 dB), computed on demand and cached. */
 export class Spectrogram {
-  constructor(tape) {
-    this.tape = tape;
-    const size = 2 ** Math.round(Math.log2(0.032 * tape.rate));
+  constructor(buffer) {
+    this.buffer = buffer;
+    const size = 2 ** Math.round(Math.log2(0.032 * buffer.rate));
     this.fourier = new Fourier(size);
     this.window = Float64Array.from({ length: size }, (_, n) => 0.5 - 0.5 * Math.cos((2 * Math.PI * (n + 0.5)) / size));
-    this.edges = edges(tape.rate, size);
+    this.edges = edges(buffer.rate, size);
     this.re = new Float64Array(size);
     this.im = new Float64Array(size);
     this.columns = new Map();
   }
 
-  /** How many columns there is sound for. */
+  /** The number of columns for which there is audio. */
   get length() {
-    return Math.floor((this.tape.end - this.fourier.size / 2) / (COLUMN_SECONDS * this.tape.rate)) + 1;
+    return Math.floor((this.buffer.end - this.fourier.size / 2) / (COLUMN_SECONDS * this.buffer.rate)) + 1;
   }
 
-  /** Make the columns of sound that has just come, before it is forgotten. */
+  /** Compute the columns of new audio before the buffer drops it. */
   follow() {
     for (let n = this.followed ?? 0; n < this.length; n++) this.column(n);
     this.followed = Math.max(0, this.length);
@@ -77,8 +77,8 @@ export class Spectrogram {
 
   make(number) {
     const { size } = this.fourier;
-    const first = Math.round(number * COLUMN_SECONDS * this.tape.rate) - size / 2;
-    const samples = this.tape.read(Math.max(first, this.tape.start), first + size);
+    const first = Math.round(number * COLUMN_SECONDS * this.buffer.rate) - size / 2;
+    const samples = this.buffer.read(Math.max(first, this.buffer.start), first + size);
     this.re.fill(0);
     this.im.fill(0);
     const offset = size - samples.length;

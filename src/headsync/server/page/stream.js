@@ -1,24 +1,24 @@
-// A stream to the server that survives it: when the connection is lost, another one goes on where the text is certain.
+// A stream that survives lost connections: a new connection continues after the last final text.
 //
-// Times and utterances of every connection count from its own beginning; here they are moved to those of the recording.
+// Each connection counts times and utterances from its own start; here they are shifted to those of the recording.
 
-const MOST_QUEUED = 1 << 18; // bytes that wait in the browser; more stays on the tape
+const MOST_QUEUED = 1 << 18; // bytes queued in the browser; the rest stays in the buffer
 const PIECE_SECONDS = 0.5; // longest message
 const FIRST_WAIT = 0.5;
 const LONGEST_WAIT = 8; // seconds between attempts
-const QUIET_SECONDS = 3; // of sound kept for the beginning of a word, while nothing is said
-const TAIL_SECONDS = 0.1; // of sound behind the last word of an utterance that is over
+const QUIET_SECONDS = 3; // of audio kept during silence, for the beginning of a word
+const TAIL_SECONDS = 0.1; // of audio after the last word of a final utterance
 
-const HOPELESS = new Set(["message", "version", "setting", "model", "audio"]);
+const PERMANENT_ERRORS = new Set(["message", "version", "setting", "model", "audio"]);
 
 export class Stream {
   /**
-   * `start` holds the fields of the first message; `told(message)` gets the events, with times of the recording;
-   * `changed(state, sentence)` gets "connecting", "listening", "waiting", "finishing", "done", "token" or "failed".
+   * `start` has the fields of the first message; `onMessage(message)` gets the events, with times of the recording;
+   * `onStateChange(state, sentence)` gets "connecting", "listening", "waiting", "finishing", "done", "token" or "failed".
    */
-  constructor(address, start, tape, told, changed) {
-    Object.assign(this, { address, start, tape, told, changed });
-    this.sent = this.certain = this.base = 0; // positions on the tape
+  constructor(address, start, buffer, onMessage, onStateChange) {
+    Object.assign(this, { address, start, buffer, onMessage, onStateChange });
+    this.sent = this.confirmed = this.base = 0; // positions on the buffer
     this.utterances = this.before = 0; // finals so far, and those of earlier connections
     this.attempts = 0;
     this.speaking = false; // whether an utterance is open
@@ -26,17 +26,17 @@ export class Stream {
   }
 
   async open() {
-    if (!this.attempts) this.changed("connecting", "Connecting …");
+    if (!this.attempts) this.onStateChange("connecting", "Connecting …");
     const refusal = await this.address.refusal();
     if (this.over) return;
-    if (refusal === "token") this.end("token", "This server wants a token.");
+    if (refusal === "token") this.end("token", "This server requires a token.");
     else if (refusal === "gone") this.wait("The server does not answer");
     else this.connect();
   }
 
   connect() {
     this.ready = this.finished = false;
-    this.trouble = null;
+    this.error = null;
     this.socket = new WebSocket(this.address.socket("/v1/stream"));
     this.socket.binaryType = "arraybuffer";
     this.socket.onopen = () => this.socket.send(JSON.stringify({ type: "start", version: 1, ...this.start }));
@@ -46,87 +46,87 @@ export class Stream {
 
   receive(message) {
     if (message.type === "ready") this.begin();
-    else if (message.type === "error") this.trouble = message;
+    else if (message.type === "error") this.error = message;
     else if (message.type === "done") this.end("done", "");
     if (message.type === "progress" || message.type === "done") this.confirmQuiet(message);
-    this.told(this.moved(message));
+    this.onMessage(this.shifted(message));
     if (message.type === "final") this.confirm(message);
     if (message.type === "partial") this.speaking = true;
   }
 
   begin() {
-    this.base = this.sent = Math.max(this.certain, this.tape.start);
+    this.base = this.sent = Math.max(this.confirmed, this.buffer.start);
     this.before = this.utterances;
     this.attempts = 0;
     this.ready = true;
     this.speaking = false;
-    this.changed(this.tape.closed ? "finishing" : "listening", "");
+    this.onStateChange(this.buffer.closed ? "finishing" : "listening", "");
     this.pump();
   }
 
-  /** Send what there is, as fast as it is taken. */
+  /** Send all available audio as fast as the connection accepts it. */
   pump() {
     if (!this.ready || this.finished || this.socket.readyState !== WebSocket.OPEN) return;
-    const most = Math.round(PIECE_SECONDS * this.tape.rate);
-    while (this.sent < this.tape.end && this.socket.bufferedAmount < MOST_QUEUED) {
-      const piece = this.tape.read(this.sent, this.sent + most);
+    const most = Math.round(PIECE_SECONDS * this.buffer.rate);
+    while (this.sent < this.buffer.end && this.socket.bufferedAmount < MOST_QUEUED) {
+      const piece = this.buffer.read(this.sent, this.sent + most);
       this.socket.send(piece);
       this.sent += piece.length;
     }
-    if (this.sent < this.tape.end) {
+    if (this.sent < this.buffer.end) {
       setTimeout(() => this.pump(), 20);
-    } else if (this.tape.closed) {
+    } else if (this.buffer.closed) {
       this.finished = true;
       this.socket.send('{"type": "finish"}');
     }
   }
 
-  /** An utterance is over: nothing before its end has to be sent again. */
+  /** An utterance is final: audio before its end need not be sent again. */
   confirm({ words }) {
     this.utterances += 1;
     this.speaking = false;
-    if (words.length) this.sureUpTo(words[words.length - 1].end_seconds + TAIL_SECONDS);
+    if (words.length) this.confirmUpTo(words[words.length - 1].end_seconds + TAIL_SECONDS);
   }
 
   confirmQuiet({ audio_seconds }) {
-    if (!this.speaking) this.sureUpTo(audio_seconds - QUIET_SECONDS);
+    if (!this.speaking) this.confirmUpTo(audio_seconds - QUIET_SECONDS);
   }
 
-  sureUpTo(seconds) {
-    this.certain = Math.max(this.certain, this.base + Math.floor(seconds * this.tape.rate));
-    this.tape.forget(this.certain);
+  confirmUpTo(seconds) {
+    this.confirmed = Math.max(this.confirmed, this.base + Math.floor(seconds * this.buffer.rate));
+    this.buffer.forget(this.confirmed);
   }
 
-  /** A message with the times and the utterance of the recording. */
-  moved(message) {
-    const offset = this.base / this.tape.rate;
-    const late = (seconds) => seconds + offset;
-    const moved = { ...message };
-    for (const name of ["time_seconds", "start_seconds"]) if (name in moved) moved[name] = late(moved[name]);
-    if ("utterance" in moved) moved.utterance += this.before;
-    if (moved.halts_seconds) moved.halts_seconds = moved.halts_seconds.map(late);
-    if (moved.words) {
-      moved.words = moved.words.map((word) => {
-        return { ...word, start_seconds: late(word.start_seconds), end_seconds: late(word.end_seconds) };
+  /** A message with times and utterance numbers of the recording. */
+  shifted(message) {
+    const offset = this.base / this.buffer.rate;
+    const shift = (seconds) => seconds + offset;
+    const result = { ...message };
+    for (const name of ["time_seconds", "start_seconds"]) if (name in result) result[name] = shift(result[name]);
+    if ("utterance" in result) result.utterance += this.before;
+    if (result.halts_seconds) result.halts_seconds = result.halts_seconds.map(shift);
+    if (result.words) {
+      result.words = result.words.map((word) => {
+        return { ...word, start_seconds: shift(word.start_seconds), end_seconds: shift(word.end_seconds) };
       });
     }
-    return moved;
+    return result;
   }
 
   closed() {
     if (this.over) return;
     const was = this.ready;
     this.ready = false;
-    if (this.trouble && HOPELESS.has(this.trouble.code)) this.end("failed", this.trouble.message);
-    else if (this.trouble) this.wait(this.trouble.message.replace(/[.;].*$/, ""));
-    else this.wait(was ? "The server has gone" : "The server does not answer");
+    if (this.error && PERMANENT_ERRORS.has(this.error.code)) this.end("failed", this.error.message);
+    else if (this.error) this.wait(this.error.message.replace(/[.;].*$/, ""));
+    else this.wait(was ? "The connection was lost" : "The server does not answer");
   }
 
   wait(why) {
     const seconds = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.attempts) * (0.9 + 0.2 * Math.random());
     this.attempts += 1;
-    const kept = this.tape.closed ? "" : " What you say meanwhile is kept.";
-    this.changed("waiting", `${why}; trying again.${kept}`);
+    const kept = this.buffer.closed ? "" : " What you say is kept.";
+    this.onStateChange("waiting", `${why}; trying again.${kept}`);
     this.timer = setTimeout(() => this.open(), 1000 * seconds);
   }
 
@@ -134,11 +134,11 @@ export class Stream {
     this.over = true;
     clearTimeout(this.timer);
     this.socket?.close();
-    this.changed(state, sentence);
+    this.onStateChange(state, sentence);
   }
 }
 
-/** Where the server is, and how one is let in. */
+/** The address of the server, and the token for it. */
 export class Address {
   constructor(place, token) {
     this.place = place;
@@ -157,7 +157,7 @@ export class Address {
     return fetch(new URL(path, this.place), { headers, cache: "no-store" });
   }
 
-  /** Why nobody is let in: "token", "gone", or null if one is. */
+  /** "token" if the token is wrong, "gone" if the server does not answer, else null. */
   async refusal() {
     try {
       return (await this.get("/v1/models")).status === 401 ? "token" : null;
@@ -168,6 +168,6 @@ export class Address {
 
   async models() {
     const answer = await this.get("/v1/models");
-    return answer.ok ? (await answer.json()).data.map((model) => model.id) : [];
+    return answer.ok ? (await answer.json()).data : [];
   }
 }

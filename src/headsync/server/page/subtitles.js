@@ -1,7 +1,7 @@
-// Utterances as files that other programs read; the same rules as `headsync transcribe --format`.
+// Subtitle files, with the same rules as `headsync transcribe --format`.
 
-const LINE_CHARACTERS = 42; // what subtitle guides allow a line
-const CUE_SECONDS = 6; // longer than that a reader has forgotten its beginning
+const LINE_CHARACTERS = 42; // the usual limit of subtitle guidelines
+const CUE_SECONDS = 6; // longest cue
 const PAUSE_SECONDS = 1; // a pause of this length ends a cue
 
 export function toText(utterances) {
@@ -23,7 +23,7 @@ export function toVtt(utterances) {
   return ["WEBVTT\n", ...cues].join("");
 }
 
-/** Lines that are short enough to read, cut at pauses where there are any. */
+/** Cues that fit one line, split at pauses. */
 function cut(words) {
   const cues = [];
   for (const word of words) {

@@ -1,33 +1,34 @@
-// The text: a line for every utterance, its words with their times. What is committed stays; the rest is grey.
+// The text: a line for every utterance, its words with their times. Committed words are final, the rest is grey.
 
 export class Transcript {
   constructor(element) {
     this.element = element;
     this.lines = new Map(); // by utterance
     this.lit = new Set();
+    this.playable = false; // whether words can be pressed to play the recording from there
   }
 
   get empty() {
     return [...this.lines.values()].every((line) => !line.words.length);
   }
 
-  /** An event with text; returns the words that were not there before. */
-  tell(event) {
+  /** Show a partial or final event; returns the new words. */
+  update(event) {
     const line = this.lines.get(event.utterance) ?? this.open(event.utterance);
     const before = line.words.length;
     line.words = event.words;
-    line.final = event.type === "final";
-    const committed = line.final ? event.words.length : wordsIn(event.committed);
+    line.isFinal = event.type === "final";
+    const committed = line.isFinal ? event.words.length : wordsIn(event.committed);
     this.write(line, committed);
-    if (line.final && !event.words.length) this.drop(event.utterance);
+    if (line.isFinal && !event.words.length) this.drop(event.utterance);
     return event.words.slice(before);
   }
 
   open(utterance) {
     const element = make("p", "line");
-    const line = { words: [], committed: 0, element, time: make("time"), stays: make("span"), may: make("span", "may") };
-    line.may.setAttribute("aria-hidden", "true"); // would be read aloud, and then be taken back
-    element.append(line.time, line.stays, line.may);
+    const line = { words: [], committed: 0, element, time: make("time"), finalWords: make("span"), tentative: make("span", "tentative") };
+    line.tentative.setAttribute("aria-hidden", "true"); // a screen reader would read words that change later
+    element.append(line.time, line.finalWords, line.tentative);
     this.element.append(element);
     this.lines.set(utterance, line);
     return line;
@@ -38,17 +39,17 @@ export class Transcript {
     this.lines.delete(utterance);
   }
 
-  /** Committed words are only added, so that a screen reader reads each of them once. */
+  /** Committed words are only appended, so a screen reader reads each of them once. */
   write(line, committed) {
-    const shown = [...line.stays.children];
+    const shown = [...line.finalWords.children];
     const same = shown.every((word, n) => n < committed && word.textContent === line.words[n].text);
-    if (!same) line.stays.replaceChildren();
+    if (!same) line.finalWords.replaceChildren();
     line.words.slice(0, committed).forEach((word, n) => {
-      if (!same || n >= shown.length) line.stays.append(n ? " " : "", place(make("span", "word new"), word));
+      if (!same || n >= shown.length) line.finalWords.append(n ? " " : "", place(make("span", "word new"), word));
       else place(shown[n], word);
     });
     const rest = line.words.slice(committed).map((word) => place(make("span", "word"), word));
-    line.may.replaceChildren(...rest.flatMap((word, n) => (n || committed ? [" ", word] : [word])));
+    line.tentative.replaceChildren(...rest.flatMap((word, n) => (n || committed ? [" ", word] : [word])));
     line.committed = committed;
     if (line.words.length) {
       const seconds = line.words[0].start_seconds;
@@ -57,11 +58,40 @@ export class Transcript {
     }
   }
 
-  /** Light the words that are heard at a moment; null: none. */
-  light(seconds) {
+  /** Let words be pressed, or not. One word is a Tab stop; arrow keys move between words. */
+  setPlayable(playable) {
+    if (playable === this.playable) return;
+    this.playable = playable;
+    this.words.forEach((word, n) => {
+      if (playable) word.setAttribute("role", "button");
+      else word.removeAttribute("role");
+      if (playable) word.tabIndex = n ? -1 : 0;
+      else word.removeAttribute("tabindex");
+    });
+  }
+
+  get words() {
+    return [...this.element.querySelectorAll(".word")];
+  }
+
+  /** Move the focus to another word; returns whether the key does that. */
+  moveFocus(word, key) {
+    const words = this.words;
+    const from = words.indexOf(word);
+    const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: words.length - 1 }[key];
+    if (!this.playable || from < 0 || to === undefined) return false;
+    const target = words[Math.max(0, Math.min(to, words.length - 1))];
+    word.tabIndex = -1;
+    target.tabIndex = 0;
+    target.focus();
+    return true;
+  }
+
+  /** Highlight the words that are being played; null: none. */
+  highlight(seconds) {
     const now = new Set();
     if (seconds !== null) {
-      for (const word of this.element.querySelectorAll(".word")) {
+      for (const word of this.words) {
         if (Number(word.dataset.start) <= seconds && seconds < Number(word.dataset.end)) now.add(word);
       }
     }
@@ -72,10 +102,11 @@ export class Transcript {
 
   clear() {
     this.lines.clear();
+    this.playable = false;
     this.element.replaceChildren();
   }
 
-  /** The words that stay, line by line. */
+  /** The final words, line by line. */
   utterances() {
     const lines = [...this.lines.values()].map((line) => line.words.slice(0, line.committed));
     return lines.filter((words) => words.length);
@@ -96,7 +127,7 @@ function place(element, word) {
   element.textContent = word.text;
   element.dataset.start = word.start_seconds;
   element.dataset.end = word.end_seconds;
-  element.title = `${word.start_seconds.toFixed(2)} s, ${Math.round(100 * word.confidence)} % sure`;
+  element.title = `${word.start_seconds.toFixed(2)} s, ${Math.round(100 * word.confidence)} % confidence`;
   return element;
 }
 

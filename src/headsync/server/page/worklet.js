@@ -1,4 +1,4 @@
-// Runs beside the page, where sound comes in: collects pieces of 40 ms as 16-bit samples and hands them over.
+// Runs on the audio thread: collects pieces of 40 ms as 16-bit samples and posts them to the page.
 
 class Pieces extends AudioWorkletProcessor {
   constructor() {

@@ -1,0 +1,404 @@
+"""Convert Moonshine's softmax decoder into an online one: ACS, DACS or HS-DACS.
+
+    python recipes/english/convert.py hs-dacs --minutes 20    # fit, train, save runs/english/convert/hs-dacs
+    python recipes/english/convert.py table                   # accuracy of all conversions that exist
+
+The accumulation mechanisms weigh a frame by p = sigmoid(energy) and stop where the running sum of p passes a threshold,
+where softmax divides exp(energy) by its sum Z. p is near softmax's weight if log Z is subtracted from the energy. log Z
+depends on the query only, and is fitted by an affine function of it: q . b + c. That is a bias of the key projection,
+to which softmax is blind. Conversion:
+
+1. `fit`: one pass of the softmax decoder over some utterances gives b and c of each head by least squares.
+2. `train`: all layers but the embeddings learn from the texts, first without halting, then with it. Cross-entropy alone
+   does not ask a step to halt (the sums stay near 0.6 of the threshold and every step reads to the end), so what a sum
+   lacks to REACH times the threshold is part of the loss.
+
+The embedding keeps the rows of the pruned vocabulary (`vocabulary.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from cache import States, length_batches, read_index
+from moonshine import (
+    EOS,
+    FAR,
+    HEAD,
+    HEADS,
+    LAYERS,
+    WIDTH,
+    Cache,
+    Decoder,
+    DecoderLayer,
+    empty_cache,
+    heads,
+    merge,
+    rotary_table,
+    rotate,
+)
+from safetensors.torch import load_file, save_file
+from speech import RUNS
+from torch import Tensor, nn
+from vocabulary import Vocabulary
+
+FOLDER = RUNS / "convert"
+FRAMES = 6000  # of a batch
+RIDGE = 1e-3
+REACH, REACH_WEIGHT = 1.1, 0.3
+
+
+class Weights(NamedTuple):
+    """Weights of the frames (B, H, L, T); after how many a step ends, and its sum over the threshold (B, G, L)."""
+
+    weights: Tensor
+    ends: Tensor
+    sums: Tensor
+
+
+class Step(NamedTuple):
+    """Ends and sums of all layers, the last end and least sum of its heads: (B, L, layers)."""
+
+    ends: Tensor
+    sums: Tensor
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """The mechanism that the weights come from: every step needs all frames."""
+
+    def energies(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.transpose(-1, -2) * HEAD**-0.5
+
+    def weigh(self, e_BHLT: Tensor, seen_BT: Tensor, halting: bool) -> Weights:
+        weights = e_BHLT.masked_fill(~seen_BT[:, None, None], FAR).softmax(-1)
+        return Weights(weights, seen_BT.sum(-1)[:, None, None].expand(*e_BHLT.shape[:3]), weights.sum(-1))
+
+
+@dataclass(frozen=True)
+class DACS(Softmax):
+    """Each head halts where the sum of its probabilities passes 1."""
+
+    def weigh(self, e_BHLT: Tensor, seen_BT: Tensor, halting: bool) -> Weights:
+        p = e_BHLT.sigmoid() * seen_BT[:, None, None]
+        sums = self.summed(p).sum(-1) / self.most
+        if not halting:
+            return Weights(p, seen_BT.sum(-1)[:, None, None].expand(*p.shape[:3]), sums)
+        with torch.no_grad():
+            summed = self.summed(p).cumsum(-1)
+            keep = F.pad(summed, (1, 0))[..., :-1] <= self.most
+            ends = (keep & seen_BT[:, None, None]).sum(-1)
+        return Weights(p * keep, ends, sums)
+
+    def summed(self, p_BHLT: Tensor) -> Tensor:
+        return p_BHLT
+
+    @property
+    def most(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class HSDACS(DACS):
+    """The heads of a layer halt together where the sum of all passes their number."""
+
+    def summed(self, p_BHLT: Tensor) -> Tensor:
+        return p_BHLT.sum(1, keepdim=True)
+
+    @property
+    def most(self) -> float:
+        return float(HEADS)
+
+
+@dataclass(frozen=True)
+class ACS(DACS):
+    """One probability for all heads, from queries and keys of full width."""
+
+    def energies(self, q: Tensor, k: Tensor) -> Tensor:
+        return (merge(q) @ merge(k).transpose(-1, -2) * WIDTH**-0.5).unsqueeze(1)
+
+
+MECHANISMS = {"softmax": Softmax(), "acs": ACS(), "dacs": DACS(), "hs-dacs": HSDACS()}
+
+
+class OnlineLayer(DecoderLayer):
+    """A decoder layer whose cross-attention has a bias of the keys and of the energy, and any mechanism."""
+
+    def __init__(self, mechanism: Softmax) -> None:
+        super().__init__()
+        self.mechanism = mechanism
+        self.key_bias = nn.Parameter(torch.zeros(HEADS, 1, HEAD))
+        self.energy_bias = nn.Parameter(torch.zeros(1 if isinstance(mechanism, ACS) else HEADS, 1, 1))
+
+    def attend(
+        self, x: Tensor, memory: tuple[Tensor, Tensor], seen: Tensor, halting: bool
+    ) -> tuple[Tensor, Tensor, Weights]:
+        """Context of the cross-attention, the queries and the weights."""
+        attn = self.encoder_attn
+        q = heads(attn.q_proj(self.post_attention_layernorm(x)))
+        energy = self.mechanism.energies(q, memory[0] + self.key_bias) + self.energy_bias
+        found = self.mechanism.weigh(energy, seen, halting)
+        return attn.dense(merge(found.weights @ memory[1])), q, found
+
+    def online(
+        self, x: Tensor, past: Cache, memory: tuple[Tensor, Tensor], seen: Tensor, halting: bool
+    ) -> tuple[Tensor, Cache, Weights]:
+        """As `forward`, and the weights of the cross-attention."""
+        x, past = self.own(x, past)
+        context, _, found = self.attend(x, memory, seen, halting)
+        x = x + context
+        return x + self.mlp(self.final_layernorm(x)), past, found
+
+    def own(self, x_BLD: Tensor, past: Cache) -> tuple[Tensor, Cache]:
+        """Self-attention over the tokens so far."""
+        h, attn, start = self.input_layernorm(x_BLD), self.self_attn, past.keys.shape[2]
+        table = rotary_table(start + x_BLD.shape[1])[:, start:]
+        q, k, v = (heads(p(h)) for p in (attn.q_proj, attn.k_proj, attn.v_proj))
+        past = Cache(torch.cat([past.keys, rotate(k, table)], 2), torch.cat([past.values, v], 2))
+        causal = x_BLD.shape[1] > 1
+        context = F.scaled_dot_product_attention(rotate(q, table), past.keys, past.values, is_causal=causal)
+        return x_BLD + attn.dense(merge(context)), past
+
+
+class OnlineDecoder(nn.Module):
+    """Moonshine's decoder over the pruned vocabulary with one of MECHANISMS."""
+
+    def __init__(self, mechanism: str, tokens: int) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(tokens, WIDTH)
+        self.layers: Any = nn.ModuleList(OnlineLayer(MECHANISMS[mechanism]) for _ in range(LAYERS))
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
+
+    @staticmethod
+    def pretrained(mechanism: str, vocabulary: Vocabulary) -> OnlineDecoder:
+        """Moonshine's weights; the biases are zero until `fit`."""
+        source, decoder = Decoder.pretrained(), OnlineDecoder(mechanism, len(vocabulary))
+        weights = source.state_dict()
+        weights["embed_tokens.weight"] = weights["embed_tokens.weight"][vocabulary.rows]
+        found = decoder.load_state_dict(weights, strict=False)
+        assert not found.unexpected_keys
+        return decoder
+
+    def forward(self, tokens_BL: Tensor, states_BTD: Tensor, seen_BT: Tensor, halting: bool) -> tuple[Tensor, Step]:
+        """Logits of the next token for each token (teacher forcing), and how the steps ended."""
+        x, past, ends, sums = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
+        for layer in self.layers:
+            x, _, found = layer.online(x, past, layer.memory(states_BTD), seen_BT, halting)
+            ends.append(found.ends.amax(1))
+            sums.append(found.sums.amin(1))
+        step = Step(torch.stack(ends, -1), torch.stack(sums, -1))
+        return F.linear(self.norm(x), self.embed_tokens.weight), step
+
+    @torch.no_grad()
+    def greedy(self, states_TD: Tensor, halting: bool) -> list[int]:
+        """Best token by token for one utterance."""
+        states, seen = states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool)
+        memory, pasts = [layer.memory(states) for layer in self.layers], [empty_cache(1)] * LAYERS
+        tokens: list[int] = []
+        limit = max(4, int(6.5 * 0.024 * len(states_TD)))
+        while len(tokens) < limit:
+            x = self.embed_tokens(torch.tensor([[tokens[-1] if tokens else 1]]))
+            for i, layer in enumerate(self.layers):
+                x, pasts[i], _ = layer.online(x, pasts[i], memory[i], seen, halting)
+            token = int(F.linear(self.norm(x[:, -1]), self.embed_tokens.weight)[0, 1:].argmax()) + 1
+            if token == EOS:
+                break
+            tokens.append(token)
+        return tokens
+
+
+class Batch(NamedTuple):
+    """Cached states with their text: inputs begin with BOS, targets end with EOS (-100 where nothing counts)."""
+
+    states: Tensor
+    seen: Tensor
+    inputs: Tensor
+    targets: Tensor
+
+
+def collate(rows: Sequence[dict[str, Any]], states: States, vocabulary: Vocabulary) -> Batch:
+    """Rows of a cache's index as tensors."""
+    texts = [vocabulary.encode(row["text"]) for row in rows]
+    found = [states(row) for row in rows]
+    T, L = max(map(len, found)), max(map(len, texts)) + 1
+    batch = torch.stack([F.pad(s, (0, 0, 0, T - len(s))) for s in found])
+    seen = torch.arange(T) < torch.tensor([len(s) for s in found])[:, None]
+    inputs = torch.tensor([[1, *t] + [EOS] * (L - 1 - len(t)) for t in texts])
+    targets = torch.tensor([[*t, EOS] + [-100] * (L - 1 - len(t)) for t in texts])
+    return Batch(batch, seen, inputs, targets)
+
+
+@torch.no_grad()
+def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
+    """Set the biases from the softmax decoder; returns the fraction of log Z's variance explained in each layer.
+
+    The layers are run with softmax weights, whatever the decoder's mechanism.
+    """
+    sums = [[torch.zeros(0)] * 4 for _ in decoder.layers]
+    for batch in batches:
+        x, past = decoder.embed_tokens(batch.inputs), empty_cache(len(batch.inputs))
+        counted = batch.targets >= 0
+        for layer, total in zip(decoder.layers, sums, strict=True):
+            x, _ = layer.own(x, past)
+            memory = layer.memory(batch.states)
+            q = heads(layer.encoder_attn.q_proj(layer.post_attention_layernorm(x)))
+            energy = layer.mechanism.energies(q, memory[0]).masked_fill(~batch.seen[:, None, None], FAR)
+            _accumulate(total, _regressors(q, layer.mechanism), energy.logsumexp(-1), counted)
+            weights = (
+                MECHANISMS["softmax"].weigh(MECHANISMS["softmax"].energies(q, memory[0]), batch.seen, False).weights
+            )
+            x = x + layer.encoder_attn.dense(merge(weights @ memory[1]))
+            x = x + layer.mlp(layer.final_layernorm(x))
+    return [_solve(layer, total) for layer, total in zip(decoder.layers, sums, strict=True)]
+
+
+def _regressors(q_BHLK: Tensor, mechanism: Softmax) -> Tensor:
+    """Queries as the energies see them, with 1 appended: (B, G, L, K + 1)."""
+    q = merge(q_BHLK).unsqueeze(1) if isinstance(mechanism, ACS) else q_BHLK
+    return F.pad(q, (0, 1), value=1.0)
+
+
+def _accumulate(total: list[Tensor], x_BGLK: Tensor, y_BGL: Tensor, counted_BL: Tensor) -> None:
+    """Add to the sums of the normal equations: x x', x y, y^2 and y."""
+    x = x_BGLK.transpose(0, 1)[:, counted_BL].double()
+    y = y_BGL.transpose(0, 1)[:, counted_BL].double()
+    new = [x.transpose(1, 2) @ x, (x * y[..., None]).sum(1), torch.stack([y.square().sum(1), y.sum(1)], -1)]
+    for i, value in enumerate(new):
+        total[i] = value if not total[i].numel() else total[i] + value
+
+
+def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
+    """Least squares for -log Z; the slope becomes a bias of the keys (times the energies' scale)."""
+    squares, products, moments = total[:3]
+    size = squares.shape[-1]
+    count = squares[:, -1, -1]
+    solution = torch.linalg.solve(squares + RIDGE * count.mean() * torch.eye(size, dtype=squares.dtype), products)
+    scale = (WIDTH if isinstance(layer.mechanism, ACS) else HEAD) ** 0.5
+    layer.key_bias.copy_(-(solution[:, :-1] * scale).reshape(HEADS, 1, HEAD).float())
+    layer.energy_bias.copy_(-solution[:, -1].reshape(-1, 1, 1).float())
+    residual = (
+        moments[:, 0] - 2 * (solution * products).sum(-1) + ((squares @ solution[..., None])[..., 0] * solution).sum(-1)
+    )
+    spread = moments[:, 0] - moments[:, 1] ** 2 / count
+    return float(1 - residual.sum() / spread.sum())
+
+
+def shortfall(step: Step, batch: Batch) -> Tensor:
+    """What the sums of the steps lack to REACH, on average; the end of the sentence may read to the end."""
+    counted = (batch.targets >= 0) & (batch.targets != EOS)
+    return F.relu(REACH - step.sums)[counted].mean()
+
+
+@torch.no_grad()
+def accuracy(decoder: OnlineDecoder, batches: Sequence[Batch], halting: bool) -> tuple[float, float]:
+    """Next tokens that are right, in per cent, given those before; and the mean fraction of the frames read for one."""
+    right = total = 0
+    read = []
+    for batch in batches:
+        logits, step = decoder(batch.inputs, batch.states, batch.seen, halting)
+        counted = batch.targets >= 0
+        right += int((logits.argmax(-1) == batch.targets)[counted].sum())
+        total += int(counted.sum())
+        last = step.ends.amax(-1) / batch.seen.sum(-1)[:, None]
+        read.append(float(last[counted].mean()))
+    return 100 * right / total, float(np.mean(read))
+
+
+def some_batches(name: str, count: int, vocabulary: Vocabulary, corpora: Sequence[str] = ()) -> list[Batch]:
+    """Batches of a fixed choice of a cache's utterances."""
+    states, rows = States(name), [row for row in read_index(name) if row["copy"] == 0 and row["text"]]
+    rows = [row for row in rows if not corpora or row["corpus"] in corpora][:count]
+    if not rows:
+        raise SystemExit(f"cache {name} is empty; run `python recipes/english/cache.py` first")
+    return [collate(part, states, vocabulary) for part in length_batches(rows, FRAMES, np.random.default_rng(0))]
+
+
+def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
+    """Learn from the cache: without halting for the first third of the time, then with it."""
+    rows, states = [row for row in read_index(arguments.cache) if row["text"]], States(arguments.cache)
+    test = some_batches(arguments.test, 60, vocabulary)
+    decoder.embed_tokens.requires_grad_(False)
+    learned = [p for p in decoder.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(learned, arguments.rate, betas=(0.9, 0.98), weight_decay=0.01)
+    rng, began, updates = np.random.default_rng(1), time.monotonic(), 0
+    while (spent := (time.monotonic() - began) / 60) < arguments.minutes:
+        for part in length_batches(rows, FRAMES, rng):
+            spent = (time.monotonic() - began) / 60
+            if spent > arguments.minutes:
+                break
+            halting = spent > arguments.minutes / 3
+            batch = collate(part, states, vocabulary)
+            logits, step = decoder(batch.inputs, batch.states, batch.seen, halting)
+            loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=0.05)
+            loss = loss + REACH_WEIGHT * shortfall(step, batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(learned, 1.0)
+            updates += 1
+            for group in optimiser.param_groups:
+                group["lr"] = arguments.rate * min(1.0, updates / 20) * max(0.05, 1 - (spent / arguments.minutes) ** 2)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            if updates % 40 == 0:
+                right, read = accuracy(decoder, test, halting)
+                told = {"updates": updates, "minutes": round(spent, 1), "halting": halting}
+                told |= {"loss": round(float(loss.detach()), 3), "right": round(right, 1), "read": round(read, 2)}
+                told["sums"] = round(float(step.sums[batch.targets >= 0].mean()), 2)
+                print(json.dumps(told), flush=True)
+                save(decoder, FOLDER / arguments.mechanism, told)
+    right, read = accuracy(decoder, test, True)
+    save(decoder, FOLDER / arguments.mechanism, {"updates": updates, "right": right, "read": read})
+
+
+def save(decoder: OnlineDecoder, folder: Path, told: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({n: p.detach().clone() for n, p in decoder.state_dict().items()}, folder / "model.part")
+    (folder / "model.part").replace(folder / "model.safetensors")
+    (folder / "state.json").write_text(json.dumps(told, indent=1))
+
+
+def table(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
+    """Accuracy of the softmax decoder and of all conversions on cached development states."""
+    test = some_batches(arguments.test, 60, vocabulary)
+    print("| mechanism | updates | right without halting | right | frames read |\n|---|---|---|---|---|")
+    for name in MECHANISMS:
+        decoder, updates = OnlineDecoder.pretrained(name, vocabulary).eval(), 0
+        if (FOLDER / name / "model.safetensors").is_file():
+            decoder.load_state_dict(load_file(FOLDER / name / "model.safetensors"))
+            updates = json.loads((FOLDER / name / "state.json").read_text())["updates"]
+        elif name != "softmax":
+            continue
+        (free, _), (right, read) = accuracy(decoder, test, False), accuracy(decoder, test, True)
+        print(f"| {name} | {updates} | {free:.1f} % | {right:.1f} % | {100 * read:.0f} % |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mechanism", choices=[*MECHANISMS, "table"])
+    parser.add_argument("--cache", default="train")
+    parser.add_argument("--test", default="dev", help="cache to measure on")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--fit", type=int, default=200, help="utterances for the biases")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    vocabulary = Vocabulary()
+    if arguments.mechanism == "table":
+        table(arguments, vocabulary)
+        return
+    decoder = OnlineDecoder.pretrained(arguments.mechanism, vocabulary)
+    explained = fit(decoder, some_batches(arguments.cache, arguments.fit, vocabulary))
+    print("variance of log Z explained, by layer:", [round(value, 3) for value in explained], flush=True)
+    train(decoder, arguments, vocabulary)
+
+
+if __name__ == "__main__":
+    main()

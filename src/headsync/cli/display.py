@@ -1,0 +1,112 @@
+"""Display of a stream's text: it grows in place on a terminal, and is printed line by line in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from headsync.events import Event, Final, Partial
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headsync.evaluation.timed_session import TimedSession
+
+
+class Screen(Protocol):
+    """Shows events; a context manager, so that the cursor is restored after an error."""
+
+    def show(self, event: Event) -> None: ...
+
+    def __enter__(self) -> Screen: ...
+
+    def __exit__(self, *raised: object) -> None: ...
+
+
+class Lines(AbstractContextManager["Lines"]):
+    """For pipes and files: a line for each final text."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Final):
+            typer.echo(f"{self._prefix}{event.text}")
+
+    def __exit__(self, *raised: object) -> None:
+        """Nothing to restore."""
+
+
+class Timeline(AbstractContextManager["Timeline"]):
+    """For pipes that show growing text: a line for each event, with its time in the audio."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def show(self, event: Event) -> None:
+        if not isinstance(event, Partial | Final):
+            return
+        mark = "." if isinstance(event, Final) else ""
+        typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
+
+    def __exit__(self, *raised: object) -> None:
+        """Nothing to restore."""
+
+
+class Growing(AbstractContextManager["Growing"]):
+    """For terminals: the utterance grows on the last line, and moves up when it is final."""
+
+    def __init__(self, console: Console, prefix: str = "") -> None:
+        from rich.live import Live
+
+        self._prefix = prefix
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, event: Event) -> None:
+        from rich.text import Text
+
+        if isinstance(event, Final):
+            self._live.update(Text(""), refresh=True)
+            self._live.console.print(Text(f"{self._prefix}{event.text}"))
+        elif isinstance(event, Partial):
+            gap = " " if event.committed and event.tentative else ""
+            line = Text(f"{self._prefix}{event.committed}{gap}").append(event.tentative, style="dim")
+            self._live.update(line, refresh=True)
+
+    def __exit__(self, *raised: object) -> None:
+        self._live.stop()
+
+
+def open_screen(prefix: str = "", timeline: bool = False) -> Screen:
+    """A screen for standard output: a terminal or a pipe; with `timeline` a pipe shows growing text."""
+    if not sys.stdout.isatty():
+        return Timeline(prefix) if timeline else Lines(prefix)
+    from rich.console import Console
+
+    return Growing(Console(), prefix)
+
+
+def summarise(session: TimedSession) -> str:
+    """The figures of a stream in one line; figures without a value are left out."""
+    from headsync.evaluation.latency import percentiles
+
+    delays = percentiles(session.delays)
+    ratios = [final.cost_ratio for final in session.finals]
+    parts = [f"real-time factor {session.real_time_factor:.2f}"]
+    if ratios:
+        parts.insert(0, f"r {sum(ratios) / len(ratios):.2f}")
+    if delays:
+        parts.insert(0, f"delay {delays.p50:.2f} s")
+    return " · ".join(parts)
+
+
+def print_dim(text: str, style: str = "dim") -> None:
+    """Print a line about the transcript; without colour in a pipe."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=sys.stdout, force_terminal=sys.stdout.isatty()).print(Text(text, style=style), soft_wrap=True)

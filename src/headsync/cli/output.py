@@ -1,0 +1,51 @@
+"""Figures on the terminal and in files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headsync.errors import DataError
+
+
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values, one pair per line."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False)
+    for name, value in rows:
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise an error before the work if its result cannot be written."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise DataError(f"{path}: this is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: the folder {path.parent} does not exist; create it first.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise DataError(f"{path}: cannot be written; check its permissions, or name another file.")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the path to operating system errors without one, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write an indented JSON document."""
+    with naming(path):
+        path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,67 @@
+"""FLAC files of prepared corpora: whole recordings and segments of recordings."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from headsync._atomic_write import in_one_move
+from headsync.corpora.preparation import UNREADABLE, CheckedAudio, CorpusEntry, UnusableError
+from headsync.corpora.verify_audio import refuse_absent
+from headsync.frontend.audio import FloatArray, mix_down, stream_audio
+
+_SEEKABLE = (".wav", ".flac")
+
+
+def write_flac(path: Path, samples: FloatArray | npt.NDArray[np.int16], rate: int) -> CheckedAudio:
+    """Write 16-bit FLAC in one move, and create the folder; a full disk is an OSError that names the file."""
+    encoded = io.BytesIO()  # libsndfile does not report a full disk as such
+    soundfile.write(encoded, samples, rate, format="FLAC", subtype="PCM_16")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with in_one_move(path) as unfinished:
+        unfinished.write_bytes(encoded.getvalue())
+    return CheckedAudio(path.absolute(), len(samples) / rate)
+
+
+def cut_segment(path: Path, entry: CorpusEntry) -> CheckedAudio:
+    """Write the span of an entry to `path`, mixed down to mono."""
+    assert entry.span is not None
+    refuse_absent(entry.audio)
+    start, end = entry.span
+    read = _seek_span if entry.audio.suffix.lower() in _SEEKABLE else _stream_span
+    samples, rate, total = read(entry.audio, start, end)
+    if not 0 <= start < end or round(end * rate) > total:
+        what = f"{entry.audio}: {start} to {end} s is not within its {total / rate:.2f} s."
+        raise UnusableError(UNREADABLE, what)
+    if len(samples) < round(end * rate) - round(start * rate):
+        raise UnusableError(UNREADABLE, f"{entry.audio}: this file is truncated; download it again.")
+    return write_flac(path, samples, rate)
+
+
+def _seek_span(path: Path, start: float, end: float) -> tuple[FloatArray, int, int]:
+    """The samples of a span, their rate, and the number of samples of the file."""
+    try:
+        with soundfile.SoundFile(path) as file:
+            first, last = (min(max(0, round(time * file.samplerate)), file.frames) for time in (start, end))
+            file.seek(first)
+            samples = file.read(max(0, last - first), dtype="float32", always_2d=True)
+            return mix_down(samples), file.samplerate, file.frames
+    except soundfile.LibsndfileError as error:
+        raise UnusableError(UNREADABLE, f"{path}: cannot be decoded ({error.error_string})") from None
+
+
+def _stream_span(path: Path, start: float, end: float) -> tuple[FloatArray, int, int]:
+    """The same for formats without exact seeking; the file is counted up to the end of the span only."""
+    kept, count, rate = [np.zeros(0, np.float32)], 0, 1
+    for piece, rate in stream_audio(path, piece_seconds=10.0):
+        first, last = round(start * rate) - count, round(end * rate) - count
+        if last > 0 and first < len(piece):
+            kept.append(mix_down(piece[max(0, first) : last]))
+        count += len(piece)
+        if count >= round(end * rate):
+            break
+    return np.concatenate(kept), rate, count

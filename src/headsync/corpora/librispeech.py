@@ -1,0 +1,89 @@
+"""LibriSpeech: the public tree PART/SPEAKER/CHAPTER/*.flac with a list of transcripts in each chapter.
+
+Any subset of it, parts of Mini LibriSpeech, and incomplete parts are accepted. Texts are kept as published, in upper
+case; the BPE model of the published recipe (5000 pieces) is trained with the recogniser.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from headsync.corpora.manifest import read_manifest, write_manifest, write_text
+from headsync.corpora.preparation import (
+    MISSING,
+    UNTRANSCRIBED,
+    CorpusEntry,
+    Expected,
+    Part,
+    Problem,
+    Progress,
+    write_parts,
+)
+from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+from headsync.corpora.transcripts import read_transcripts
+from headsync.corpora.verify_audio import check_at_rate
+from headsync.errors import DataError
+
+RATE = 16_000
+PIECES = 5_000
+
+EXPECTED = {
+    "train-clean-100": Expected(28_539, 251),
+    "train-clean-360": Expected(104_014, 921),
+    "train-other-500": Expected(148_688, 1_166),
+    "dev-clean": Expected(2_703, 40),
+    "dev-other": Expected(2_864, 33),
+    "test-clean": Expected(2_620, 40),
+    "test-other": Expected(2_939, 33),
+}
+_NOTE = f"output classes: {PIECES} BPE pieces, learned in training (data.tokens and data.bpe_size of the recipe)."
+
+
+def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | None = None) -> CorpusReport:
+    """Write a manifest to `out` for every part found; the audio stays in place."""
+    source, out = Path(source).absolute(), Path(out)
+    refuse_other_corpus(out, "librispeech")
+    parts = [_part(folder) for folder in _folders(source)]
+    prepared = write_parts(parts, out, partial(check_at_rate, RATE), workers=workers, progress=progress)
+    for joined in ("train", "dev"):  # all parts of a kind, also those of earlier runs into this folder
+        together = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
+        write_manifest(out / f"{joined}.jsonl", together)
+        write_text(out / f"lm_{joined}.txt", together)
+    return finish(make_report("librispeech", source, parts, prepared)._replace(notes=(_NOTE,)), out)
+
+
+def _folders(source: Path) -> list[Path]:
+    root = source / "LibriSpeech" if (source / "LibriSpeech").is_dir() else source
+    folders = sorted(folder for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
+    found = [folder for folder in folders if any(folder.glob("*/*/*.flac")) or any(folder.glob("*/*/*.trans.txt"))]
+    if not found:
+        raise DataError(
+            f"{source}: found no part of LibriSpeech such as train-clean-100/19/198/19-198.trans.txt; "
+            "unpack one from https://www.openslr.org/12 and pass the folder LibriSpeech."
+        )
+    return found
+
+
+def _part(folder: Path) -> Part:
+    part = Part(folder.name, [], [], EXPECTED.get(folder.name))
+    for chapter in sorted(path for path in folder.glob("*/*") if path.is_dir()):
+        _add_chapter(part, chapter)
+    return part
+
+
+def _add_chapter(part: Part, chapter: Path) -> None:
+    """Add the utterances and problems of one chapter."""
+    texts: dict[str, str] = {}
+    audio = {path.stem: path for path in sorted(chapter.glob("*.flac"))}
+    named: set[str] = set()
+    for path in sorted(chapter.glob("*.trans.txt")):
+        transcripts = read_transcripts(path, part.name, part.problems)
+        texts |= transcripts.texts
+        named |= transcripts.named
+    speaker = chapter.parent.name
+    part.entries.extend(CorpusEntry(name, audio[name], text, speaker) for name, text in texts.items() if name in audio)
+    gone = f"{chapter}: the recording of this transcript is missing; download the part again."
+    part.problems.extend(Problem(part.name, MISSING, name, gone) for name in texts.keys() - audio.keys())
+    mute = f"{chapter}: this recording is in no list of transcripts; download the part again."
+    part.problems.extend(Problem(part.name, UNTRANSCRIBED, name, mute) for name in audio.keys() - named)

@@ -1,0 +1,175 @@
+"""WSJ: the discs of LDC93S6B (WSJ0) and LDC94S13B (WSJ1), by their own index files.
+
+SOURCE contains the discs 11-1.1 to 13-34.1, at any depth, with names in upper or lower case. The parts are those of the
+published recipes: the training set of 284 speakers (si284), the development test of November 1993 (dev93) and the
+evaluation test of November 1992 (eval92), first microphone. Recordings are decoded to FLAC in OUT.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from headsync.corpora.flac import write_flac
+from headsync.corpora.manifest import write_text
+from headsync.corpora.preparation import (
+    DOUBLED,
+    EMPTY_TEXT,
+    LIST,
+    MISSING,
+    UNTRANSCRIBED,
+    CheckedAudio,
+    CorpusEntry,
+    Expected,
+    Part,
+    Problem,
+    Progress,
+    write_parts,
+)
+from headsync.corpora.report import Classes, CorpusReport, characters, finish, make_report, refuse_other_corpus
+from headsync.corpora.sphere import read_sphere
+from headsync.errors import DataError
+
+RATE = 16_000
+CLASSES = 52
+NOISE = "<NOISE>"
+SYMBOLS = (NOISE, "<*IN*>", "<*MR.*>")  # each is one class
+
+INDICES = {
+    "train_si284": ("wsj1/doc/indices/si_tr_s.ndx", "wsj0/doc/indices/train/tr_s_wv1.ndx"),
+    "test_dev93": ("wsj1/doc/indices/h1_p0.ndx",),
+    "test_eval92": ("wsj0/doc/indices/test/nvp/si_et_20.ndx",),
+}
+EXPECTED = {"train_si284": Expected(37_416), "test_dev93": Expected(503), "test_eval92": Expected(333)}
+
+_NEVER_PRESSED = "wsj0/si_tr_s/401/"  # listed in the index, but on no disc
+_LISTED = re.compile(r"\s*[0-9_]+:\s*/*(\S+)\s*")
+_SPOKEN = re.compile(r"(.*)\((\w{8})\)\s*")
+_VERBAL = {"%PERCENT": "PERCENT", ".POINT": "POINT", "--DASH": "-DASH"}
+_MARK = re.compile(r"\[<\w+\]|\[\w+>\]|.*\[\w+/\]|.*\[/\w+\]|~|\.")  # a noise beside a word, a cut, a pause
+_NOISE = re.compile(r".*\[\w+\].*")
+_DELETED = re.compile(r"<([\w']+)>")  # a word not in the prompt, but spoken
+
+Discs = dict[str, Path]  # files by lower-case path, starting with wsj0 or wsj1
+
+
+def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | None = None) -> CorpusReport:
+    """Decode the three parts to FLAC in `out` and write their manifests."""
+    source, out = Path(source).absolute(), Path(out)
+    refuse_other_corpus(out, "wsj")
+    discs = _files(source)
+    if not any(index in discs for indices in INDICES.values() for index in indices):
+        raise DataError(
+            f"{source}: found no index such as 11-13.1/{INDICES['test_eval92'][0]}; "
+            "pass the folder that contains the discs of LDC93S6B and LDC94S13B."
+        )
+    spoken = _transcripts(discs)
+    parts = [_part(name, discs, spoken) for name in INDICES]
+    parts[0].problems.extend(spoken.problems)
+    prepared = write_parts(parts, out, partial(_decode, out), workers=workers, progress=progress)
+    for name, part in (("train", "train_si284"), ("dev", "test_dev93")):
+        write_text(out / f"lm_{name}.txt", prepared.utterances[part])
+    found = len(characters((one.text for one in prepared.utterances["train_si284"]), SYMBOLS))
+    classes = Classes(found + 3, CLASSES, f"{found} characters and symbols of train_si284, <unk>, blank and <eos>")
+    return finish(make_report("wsj", source, parts, prepared)._replace(classes=classes), out)
+
+
+def normalise(text: str) -> str:
+    """The normalisation of the published recipes: upper case, and no marks except that of a noise."""
+    words = (word.upper().replace("\\", "") for word in text.split())
+    return " ".join(_spoken(_VERBAL.get(word, word)) for word in words if not _MARK.fullmatch(word))
+
+
+def _spoken(word: str) -> str:
+    if _NOISE.fullmatch(word):
+        return NOISE
+    deleted = _DELETED.fullmatch(word)
+    return deleted[1] if deleted else word
+
+
+def _files(source: Path) -> Discs:
+    """Every file of the discs; the first of two copies is used."""
+    found: Discs = {}
+    seen = set()
+    for folder, below, files in os.walk(source, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            below.clear()  # a cyclic link
+            continue
+        seen.add(real)
+        below.sort()
+        parts = [part.lower() for part in Path(folder).parts]
+        root = next((n for n in range(len(parts) - 1, -1, -1) if parts[n] in ("wsj0", "wsj1")), None)
+        if root is not None:
+            for name in sorted(files):
+                found.setdefault("/".join([*parts[root:], name.lower()]), Path(folder) / name)
+    return found
+
+
+class Transcribed(NamedTuple):
+    """The normalised text of every utterance, every id in a .dot file, and the problems."""
+
+    texts: dict[str, str]
+    named: set[str]
+    problems: list[Problem]
+
+
+def _transcripts(discs: Discs) -> Transcribed:
+    """All .dot files; an id with different texts on several discs is not used."""
+    found: dict[str, str] = {}
+    problems = []
+    differing = set()
+    for path in (path for key, path in sorted(discs.items()) if key.endswith(".dot")):
+        for name, text in _dot_lines(path):
+            if found.setdefault(name, text) != text:
+                differing.add(name)
+                problems.append(Problem("", DOUBLED, name, f"{path}: another .dot file has a different text."))
+    empty = [name for name, text in found.items() if not text]
+    problems += [Problem("", EMPTY_TEXT, name, "the .dot file has no words for this id.") for name in empty]
+    texts = {name: text for name, text in found.items() if text and name not in differing}
+    return Transcribed(texts, set(found), problems)
+
+
+def _dot_lines(path: Path) -> Iterator[tuple[str, str]]:
+    for line in path.read_text(encoding="latin-1").splitlines():
+        if match := _SPOKEN.fullmatch(line):
+            yield match[2].lower(), normalise(match[1])
+
+
+def _part(name: str, discs: Discs, spoken: Transcribed) -> Part:
+    part = Part(name, [], [], EXPECTED[name])
+    for index in INDICES[name]:
+        if index not in discs:
+            what = f"{index}: this index is on none of the discs; add its disc."
+            part.problems.append(Problem(name, LIST, index, what))
+            continue
+        for listed in _index_lines(discs[index]):
+            _add(part, listed, discs.get(listed), spoken)
+    return part
+
+
+def _index_lines(path: Path) -> Iterator[str]:
+    """The files in an index; some indices omit the suffix."""
+    for line in path.read_text(encoding="latin-1").splitlines():
+        if (match := _LISTED.fullmatch(line)) and not line.startswith(";"):
+            listed = match[1].lower()
+            if not listed.startswith(_NEVER_PRESSED):
+                yield listed if listed.endswith(".wv1") else f"{listed}.wv1"
+
+
+def _add(part: Part, listed: str, path: Path | None, spoken: Transcribed) -> None:
+    name = listed.rpartition("/")[2].removesuffix(".wv1")
+    if path is None:
+        part.problems.append(Problem(part.name, MISSING, name, f"{listed}: no disc has this file; add the disc."))
+    elif name in spoken.texts:
+        part.entries.append(CorpusEntry(name, path, spoken.texts[name], name[:3]))
+    elif name not in spoken.named:
+        part.problems.append(Problem(part.name, UNTRANSCRIBED, name, f"{path}: this utterance is in no .dot file."))
+
+
+def _decode(out: Path, entry: CorpusEntry) -> CheckedAudio:
+    path = out / "audio" / entry.speaker / f"{entry.id}.flac"
+    return write_flac(path, read_sphere(entry.audio, RATE), RATE)

@@ -1,0 +1,259 @@
+"""Joint beam search, label by label, for live streams; a beam of one is greedy.
+
+The life of an output step:
+
+1. Begin: the language model scores the next token of every live hypothesis, which needs no frames.
+2. Ask: each hypothesis waits for its CTC spike (`gated_base`), which gives its limit. The decoder is asked for those
+   that have one. Online attention decides an answer, or needs more frames; decided answers are kept (`PendingStep`).
+3. Score: when every live hypothesis is decided, the joint scores of all candidates are computed. CTC scores all
+   hypotheses on the same frames: those that some answer depends on (`used_B`), whatever else has arrived. So neither
+   waiting nor the arrival of frames changes a score.
+4. Expand: the best candidates are the next beam, and the next step begins.
+
+Before the utterance has ended, no text ends. If <eos> has the best score, the hypotheses that prefer it have no further
+token in the frames they were shown: these are exhausted, the step is postponed, and they wait for a later spike. If a
+hypothesis then consumes no frame beyond the exhausted ones, it would prefer <eos> forever, so <eos> is excluded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from headsync.config import DecodingConfig
+from headsync.decoding import ctc_prefix
+from headsync.decoding.ctc_prefix import logsumexp
+from headsync.decoding.hotwords import Hotwords
+from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
+from headsync.decoding.lookahead import Limit, gated_base
+from headsync.decoding.pending_step import Answers, PendingStep, decided_answers, rows_of
+from headsync.decoding.scoring import Candidates, CtcScorer, JointScorer
+from headsync.engine import NO_LIMIT, BoolArray, Engine, IntArray, Memory, Window
+from headsync.engine.state_tree import take_rows
+from headsync.lm import LanguageModel, Scores
+
+RISE = 10.0  # how much better a longer text may score, where scores can rise
+HOPELESS = 20.0  # a text this much worse than the best is not finished
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search with fixed settings; immutable, shared by every stream."""
+
+    engine: Engine
+    limit: Limit
+    config: DecodingConfig
+    end: int  # the token <sos>/<eos>
+    language: LanguageModel | None = None
+    hotwords: Hotwords | None = None
+
+    @cached_property
+    def joint(self) -> JointScorer:
+        return JointScorer(self.config, self.end, self.hotwords)
+
+    def start(self, trace: bool = False) -> Beam:
+        ctc = ctc_prefix.start(1) if self.config.ctc_weight else None
+        language = self.language.start(1) if self.language and self.config.lm_weight else None
+        first = Hypothesis(traces=() if trace else None)
+        return Beam((first,), (), self.engine.start_decoder(1), ctc, language)
+
+    def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
+        """Take all steps that can be taken on the frames so far.
+
+        The end is taken after them, even if it arrived with the last of them: else the text would depend on that.
+        """
+        beam = self._steps(beam, speech, final=False)
+        return self._finished(self._steps(self._rescored(beam, speech), speech, final=True)) if final else beam
+
+    def close(self, beam: Beam, speech: SpeechFrames, frames: int) -> tuple[Beam, int]:
+        """End the utterance after `frames` frames, or after more if the beam has used more."""
+        beam = self.advance(beam, speech, final=False)
+        frames = max(frames, beam.used_frames)
+        return self.advance(beam, speech.up_to(frames), final=True), frames
+
+    def _steps(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
+        while not self._over(beam, speech.frames):
+            step = self._ask(beam, beam.step or self._begin(beam), speech, final)
+            if not self._is_decided(beam, step, speech, final):
+                return beam._replace(step=step)
+            beam = self._write(beam, step, speech, final)
+        return beam
+
+    def _is_decided(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> bool:
+        return not step.waiting(len(beam.live))
+
+    def _begin(self, beam: Beam) -> PendingStep:
+        """The scores that need no frames."""
+        if self.language is None or beam.language is None:
+            return PendingStep()
+        return PendingStep(None, *self.language.step(self._last(beam), beam.language))
+
+    def _ask(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> PendingStep:
+        """Ask the decoder for the undecided hypotheses that have a limit."""
+        limits = {row: self._limit(beam.live[row], speech, final) for row in step.waiting(len(beam.live))}
+        rows = [row for row, limit in limits.items() if limit is not None]
+        if not rows:
+            return step
+        limit_B = np.array([limits[row] for row in rows])
+        window = Window(limit_B, np.full_like(limit_B, speech.frames), np.full(len(rows), final))
+        state = beam.state if len(rows) == len(beam.live) else take_rows(beam.state, rows)
+        decoded = self.engine.decode(self._last(beam)[rows], _up_to(speech.memory, window), state, window)
+        spikes = [self._spike(beam.live[row], speech) for row in rows]
+        found = decided_answers(rows, spikes, decoded, window, beam.live[0].traces is not None)
+        return step.with_answers(found) if len(found.row_B) else step
+
+    def _spike(self, h: Hypothesis, speech: SpeechFrames) -> int:
+        """The spike for the next token, -1 if there is none."""
+        spike = speech.spikes.next_after(len(h.tokens), h.exhausted)
+        return -1 if spike is None else spike
+
+    def _limit(self, h: Hypothesis, speech: SpeechFrames, final: bool) -> int | None:
+        """The first frame that a hypothesis may not look at; None if it has to wait."""
+        base = gated_base(h, speech.spikes)
+        limit = None if base is None else self.limit(base, self.config.lookahead_frames)
+        return NO_LIMIT if limit is None and final else limit
+
+    def _write(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> Beam:
+        """All hypotheses are decided: score the candidates and keep the best; or postpone those that would end."""
+        assert step.answers is not None
+        beam = self._carry(beam, speech, speech.frames if final else int(step.answers.used_B.max()))
+        ctc = None if beam.ctc is None else CtcScorer(beam.ctc, speech.log_ctc_TV)
+        found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc)
+        ends_BK = found.token_BK == self.end
+        if not final:
+            found = found.allowed(~(ends_BK & self._no_further(beam, step.answers, found)[:, None]))
+        settled_BK = self.joint.settled(beam.live, found)
+        prefers_B = settled_BK.argmax(1) == ends_BK.argmax(1)
+        if final:
+            return self._pruned(self._expand(beam, step, found, speech, prefers_B))
+        if prefers_B[settled_BK.max(1).argmax()]:
+            return _postponed(beam, step, prefers_B)
+        return self._expand(beam, step, found.allowed(~ends_BK), speech)
+
+    def _carry(self, beam: Beam, speech: SpeechFrames, frames: int) -> Beam:
+        """Carry the CTC scores to the first `frames` frames."""
+        if beam.ctc is None or beam.ctc.frames >= frames:
+            return beam
+        return beam._replace(ctc=ctc_prefix.advance(beam.ctc, speech.log_ctc_TV[beam.ctc.frames : frames]))
+
+    def _no_further(self, beam: Beam, given: Answers, found: Candidates) -> BoolArray:
+        """The hypotheses that consumed no frame beyond the exhausted ones, if another token is possible."""
+        exhausted_B = np.array([h.exhausted for h in beam.live])
+        others_BK = np.where(found.token_BK == self.end, -np.inf, found.joint_BK)
+        no_further_B: BoolArray = (given.end_BNH.max((1, 2)) <= exhausted_B) & np.isfinite(others_BK.max(1))
+        return no_further_B
+
+    def _expand(
+        self, beam: Beam, step: PendingStep, found: Candidates, speech: SpeechFrames, prefers_B: BoolArray | None = None
+    ) -> Beam:
+        """The beam of the best candidates; hypotheses in `prefers_B` also end, whatever hotwords lend to others."""
+        assert step.answers is not None
+        total_B = logsumexp(found.joint_BK)
+        live, rows, ended = [], [], list(beam.ended)
+        for row, column in self._places(found, prefers_B):
+            sure = math.exp(found.joint_BK[row, column] - total_B[row])
+            grown = self._grown(beam.live[row], found, (row, column), step.answers, sure)
+            if found.token_BK[row, column] == self.end:
+                ended.append(grown)
+            else:
+                live.append(grown)
+                rows.append(row)
+        ctc = beam.ctc
+        if ctc is not None:
+            tokens = np.array([h.tokens[-1] for h in live], np.int64)
+            ctc = ctc_prefix.extend(ctc, rows, tokens, speech.log_ctc_TV)
+        states = take_rows(step.answers.state, rows), ctc, rows_of(step.language, rows)
+        return Beam(tuple(live), tuple(ended), *states)
+
+    def _places(self, found: Candidates, prefers_B: BoolArray | None) -> list[tuple[int, int]]:
+        places = best_first(found.joint_BK, self.config.beam)
+        if prefers_B is None or self.hotwords is None:  # nothing is lent
+            return places
+        ends = [(int(row), int((found.token_BK[row] == self.end).argmax())) for row in np.flatnonzero(prefers_B)]
+        return places + [place for place in ends if place not in places]
+
+    def _grown(
+        self, h: Hypothesis, found: Candidates, place: tuple[int, int], given: Answers, sure: float
+    ) -> Hypothesis:
+        end_NH = given.end_BNH[place[0]]
+        token, t = int(found.token_BK[place]), int(end_NH.max())  # t: furthest frame of any head of any layer
+        if self.config.halting == "monotone":
+            t = max(h.t, t)
+        writes = token != self.end
+        return Hypothesis(
+            tokens=(*h.tokens, token) if writes else h.tokens,
+            score=float(found.joint_BK[place]),
+            attention=float(found.attention_BK[place]),
+            halts=(*h.halts, t) if writes else h.halts,
+            exhausted=h.exhausted,
+            consumed=h.consumed + int(end_NH.sum()),
+            steps=h.steps + 1,
+            ctc=float(found.ctc_BK[place]),
+            lm=float(found.lm_BK[place]),
+            hotwords=float(found.hotwords_BK[place]),
+            confidences=(*h.confidences, sure) if writes else h.confidences,
+            node=self.hotwords.after(h.node, token) if self.hotwords and writes else h.node,
+            traces=h.with_trace(given.trace_B[place[0]]) if writes else h.traces,
+        )
+
+    def _pruned(self, beam: Beam) -> Beam:
+        """Once `nbest` texts have ended, without the live hypotheses that cannot become better."""
+        if not beam.ended or not beam.live:
+            return beam
+        ended = sorted((h.score for h in beam.ended), reverse=True)
+        enough = ended[0] - HOPELESS
+        if len(ended) >= self.config.nbest:
+            enough = max(enough, ended[self.config.nbest - 1] - (RISE if self.joint.may_rise else 0.0))
+        rows = [row for row, h in enumerate(beam.live) if h.score > enough]
+        if len(rows) == len(beam.live):
+            return beam
+        live = tuple(beam.live[row] for row in rows)
+        states = take_rows(beam.state, rows), rows_of(beam.ctc, rows), rows_of(beam.language, rows)
+        return Beam(live, beam.ended, *states)
+
+    def _finished(self, beam: Beam) -> Beam:
+        """If any text has ended, without those that ran into the limit on their length."""
+        return beam._replace(live=()) if beam.ended else beam
+
+    def _rescored(self, beam: Beam, speech: SpeechFrames) -> Beam:
+        """At the end: CTC scores of the live hypotheses on all frames."""
+        beam = self._carry(beam, speech, speech.frames)
+        if beam.ctc is None:
+            return beam
+        live = [replace(h, ctc=float(psi)) for h, psi in zip(beam.live, beam.ctc.psi_B, strict=True)]
+        return beam._replace(live=tuple(replace(h, score=self.joint.score(h)) for h in live))
+
+    def _over(self, beam: Beam, frames: int) -> bool:
+        most = 5 + self.config.most_tokens_per_frame * frames
+        return not beam.live or len(beam.live[0].tokens) >= most
+
+    def _last(self, beam: Beam) -> IntArray:
+        return np.array([h.tokens[-1] if h.tokens else self.end for h in beam.live])
+
+
+def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
+    """Rows and columns of the best scores; equal ones in order, impossible ones never."""
+    flat = scores_BK.ravel()
+    least = np.partition(flat, -most)[-most] if most < flat.size else -np.inf
+    places = np.flatnonzero((flat >= least) & (flat > -np.inf))
+    places = places[np.argsort(-flat[places], kind="stable")][:most]
+    return [(int(place) // scores_BK.shape[1], int(place) % scores_BK.shape[1]) for place in places]
+
+
+def _postponed(beam: Beam, step: PendingStep, prefers_B: BoolArray) -> Beam:
+    """The hypotheses that prefer <eos> are asked again, after a spike in frames that are not exhausted."""
+    assert step.answers is not None
+    live = tuple(
+        replace(h, exhausted=int(exhausted)) if prefers else h
+        for h, prefers, exhausted in zip(beam.live, prefers_B, step.answers.exhausted_B, strict=True)
+    )
+    return beam._replace(live=live, step=step.without_answers(np.flatnonzero(prefers_B)))
+
+
+def _up_to(memory: Memory, window: Window) -> Memory:
+    """The frames that some hypothesis may look at."""
+    reach = int(np.minimum(window.limit_B, window.frames_B).max())
+    return Memory(memory.keys_BNHTD[:, :, :, :reach], memory.values_BNHTD[:, :, :, :reach])

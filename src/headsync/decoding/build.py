@@ -1,0 +1,127 @@
+"""The search that fits a model: by label for most mechanisms, by frame for triggered attention, by block for BS-DEC.
+
+The rest of the recogniser sees a `Searcher`: a beam in, the frames so far, and a beam out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from headsync.config import HOTWORD_BOOST, Config, DecodingConfig
+from headsync.decoding.beam import Search
+from headsync.decoding.blockwise import BlockwiseSearch
+from headsync.decoding.hotwords import Hotwords
+from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
+from headsync.decoding.lookahead import LIMITS
+from headsync.decoding.published import PublishedSearch
+from headsync.decoding.triggered import TriggeredSearch
+from headsync.engine import Engine
+from headsync.errors import ConfigError, DataError, nearest_name
+from headsync.lm import LanguageModel
+from headsync.text.bpe import MARK
+from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
+
+
+class Texts(Protocol):
+    """What every beam has; each later hypothesis descends from a live one, or has ended."""
+
+    @property
+    def live(self) -> tuple[Hypothesis, ...]: ...
+
+    @property
+    def ended(self) -> tuple[Hypothesis, ...]: ...
+
+    @property
+    def best(self) -> Hypothesis: ...
+
+    def nbest(self, most: int) -> tuple[Hypothesis, ...]: ...
+
+
+B = TypeVar("B", bound=Texts)
+
+
+class Searcher(Protocol[B]):
+    """A search; immutable, shared by every stream, its beam a value."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def config(self) -> DecodingConfig: ...
+
+    def start(self, trace: bool = False) -> B:
+        """The beam of a new utterance; `trace`: its hypotheses record where the heads attended."""
+
+    def advance(self, beam: B, speech: SpeechFrames, final: bool) -> B:
+        """Decode the frames so far; `final`: no more will come."""
+
+    def close(self, beam: B, speech: SpeechFrames, frames: int) -> tuple[B, int]:
+        """End the utterance after `frames` frames, or later; returns also how many it takes."""
+
+
+def build_search(
+    engine: Engine,
+    config: Config,
+    decoding: DecodingConfig,
+    vocabulary: Vocabulary,
+    lm: LanguageModel | None = None,
+    hotwords: Sequence[str | tuple[str, float]] | None = None,
+) -> Searcher[Any]:
+    """The search for the attention and the policy of a model; hotwords are phrases, alone or with a boost."""
+    name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
+    if name not in LIMITS:
+        raise nearest_name("decoder.attention =", name, LIMITS)
+    if name == "triggered":
+        if not decoding.ctc_weight:
+            raise ConfigError("decoding.ctc_weight = 0 disables CTC, which triggered attention requires")
+        return TriggeredSearch(engine, decoding, end, config.decoder.trigger_frames, lm, tree)
+    kind = PublishedSearch if decoding.policy == "published" else Search
+    if name == "bs-dec":
+        kind = BlockwiseSearch
+    return kind(engine, LIMITS[name], decoding, end, lm, tree)
+
+
+def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:
+    """The tree of the phrases in the tokens of a model; None if there are no phrases."""
+    if not hotwords:
+        return None
+    if isinstance(hotwords, str):
+        raise ConfigError(f'hotwords = "{hotwords}" must be a list of phrases, not one text')
+    given = [_with_boost(one) for one in hotwords]
+    phrases = [(_spelt(phrase, vocabulary), _boost(phrase, boost)) for phrase, boost in given]
+    places = {token: number for number, token in enumerate(vocabulary.tokens, 1)}  # a vocabulary of words has no space
+    if vocabulary.kind == "bpe":
+        first = [number for token, number in places.items() if token.startswith(MARK)]
+        return Hotwords.build(phrases, vocabulary.size, first=first)
+    return Hotwords.build(phrases, vocabulary.size, space=places.get(SPACE))
+
+
+def _with_boost(hotword: str | tuple[str, float]) -> tuple[str, float]:
+    if isinstance(hotword, str):
+        return hotword, HOTWORD_BOOST
+    try:
+        phrase, boost = hotword
+        return str(phrase), float(boost)
+    except (TypeError, ValueError):
+        raise ConfigError(f"the hotword {hotword!r} must be a phrase, or a phrase and its boost") from None
+
+
+def _spelt(phrase: str, vocabulary: Vocabulary) -> tuple[int, ...]:
+    words = phrase.split()
+    if not words:
+        raise ConfigError(f'the hotword "{phrase}" is empty; it must have at least one word')
+    strange = [word for word in words if word == UNKNOWN or word not in vocabulary.tokens]
+    if vocabulary.kind == "words" and strange:  # <unk> would stand for any word
+        raise ConfigError(f'the hotword "{phrase}" is not possible: "{strange[0]}" is not in the vocabulary')
+    try:
+        return tuple(vocabulary.encode(phrase))
+    except DataError as error:
+        raise ConfigError(f'the hotword "{phrase}" is not possible: {error}') from None
+
+
+def _boost(phrase: str, boost: float) -> float:
+    if not (boost > 0 and math.isfinite(boost)):
+        raise ConfigError(f'the boost {boost} of the hotword "{phrase}" must be finite and more than 0')
+    return boost

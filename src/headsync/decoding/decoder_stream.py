@@ -1,0 +1,97 @@
+"""Encoder blocks to events: the endpointer cuts the stream into utterances, and the search decodes each of them.
+
+The state of a stream is bounded by its longest utterance, so a second of audio costs the same however long the stream
+has run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headsync.decoding.build import Searcher, Texts
+from headsync.decoding.encoder_stream import Block
+from headsync.decoding.event_builder import NOTHING_EMITTED, Emitted, EventBuilder, Moment
+from headsync.decoding.speech_buffer import SpeechBuffer
+from headsync.endpointing.endpointer import Endpointer, EndpointState
+from headsync.events import Endpoint, Event, Reason
+from headsync.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class DecoderStream:
+    """The decoder's side of a stream, as a value."""
+
+    search: Searcher[Any]
+    endpointer: Endpointer
+    builder: EventBuilder
+    beam: Texts
+    buffer: SpeechBuffer
+    endpoint: EndpointState
+    utterance: int = 0
+    emitted: Emitted = NOTHING_EMITTED
+
+    @classmethod
+    def start(
+        cls, search: Searcher[Any], endpointer: Endpointer, vocabulary: Vocabulary, trace: bool = False
+    ) -> DecoderStream:
+        builder = EventBuilder(vocabulary, search.config, trace, endpointer.always_final)
+        buffer = SpeechBuffer(search.engine, endpointer.most_left)
+        return cls(search, endpointer, builder, search.start(trace), buffer, endpointer.start())
+
+    def push(self, block: Block) -> tuple[list[Event], DecoderStream]:
+        """Decode a block: the events of the open utterance, and of every utterance that ends in it."""
+        events: list[Event] = []
+        now, rest = self, block
+        while len(rest.log_ctc_TV):
+            decision, endpoint = now.endpointer.step(rest.log_ctc_TV, rest.level_T, now.endpoint)
+            now = replace(now, endpoint=endpoint, buffer=now.buffer.append(rest, decision.frames))
+            if decision.endpoint == "silence":
+                events.append(Endpoint(now.utterance, "silence", block.time_seconds))
+            elif decision.endpoint:
+                closing, now = now._close(decision.endpoint, block.time_seconds)
+                events += closing
+            rest = rest.without_first(decision.frames)
+        now = now._trimmed()
+        if not now.endpoint.is_open:
+            return events, now
+        now = replace(now, beam=now.search.advance(now.beam, now._moment(0.0).speech, final=False))
+        new, emitted = now.builder.partial(now.beam, now._moment(block.time_seconds), now.emitted)
+        return events + new, replace(now, emitted=emitted)
+
+    def finish(self, time_seconds: float) -> list[Event]:
+        """The stream has ended: the last events of the open utterance."""
+        if not self.endpoint.is_open or not self.buffer.frames:
+            return []
+        now = self._trimmed()
+        moment = now._moment(time_seconds)
+        return now.builder.final(now.search.advance(now.beam, moment.speech, final=True), moment, now.emitted)
+
+    def _close(self, reason: Reason, time_seconds: float) -> tuple[list[Event], DecoderStream]:
+        """End the open utterance; the next one may begin with the rest of the silence."""
+        now = self._trimmed()
+        first, moment = now.buffer.first_frame, now._moment(time_seconds)
+        end = now.endpointer.end_frame(now.endpoint)
+        beam, frames = now.search.close(now.beam, moment.speech, end - first)
+        events = now.builder.final(beam, moment._replace(speech=moment.speech.up_to(frames)), now.emitted)
+        if events:
+            events.append(Endpoint(now.utterance, reason, time_seconds))
+        return events, replace(
+            now,
+            beam=now.search.start(now.builder.trace),
+            buffer=now.buffer.after(first + frames),
+            endpoint=now.endpointer.next_utterance(now.endpoint, first + frames),
+            utterance=now.utterance + bool(events),
+            emitted=NOTHING_EMITTED,
+        )
+
+    def _trimmed(self) -> DecoderStream:
+        """Without frames that no utterance needs; those of an open utterance are placed."""
+        if self.buffer.is_placed:
+            return self
+        buffer = self.buffer.from_frame(self.endpointer.first_frame(self.endpoint))
+        return replace(self, buffer=buffer.placed() if self.endpoint.is_open else buffer)
+
+    def _moment(self, time_seconds: float) -> Moment:
+        speech = self.buffer.speech(self.endpoint.spikes)
+        return Moment(self.utterance, self.buffer.first_frame, speech, time_seconds)

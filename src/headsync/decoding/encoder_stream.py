@@ -1,0 +1,119 @@
+"""Feature frames to encoder blocks: collects the frames of the next window [centre | right], and encodes it.
+
+The clock of a stream is the block. A window is encoded when its right context has arrived, or the stream has ended: one
+at a time, with the same shapes for every cutting of the audio. An encoder with full context has one window, the whole
+stream, so nothing comes before the end.
+
+Shapes: T frames, F features, E width, V classes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from headsync.config import EncoderConfig
+from headsync.engine import Engine, Memory, State
+from headsync.frontend.audio import SAMPLE_RATE, FloatArray
+from headsync.frontend.features import Statistics, levels, normalise
+from headsync.frontend.frame_rate import FRAME_SAMPLES, HOP_SAMPLES, SUBSAMPLING, embedded_frames, needed_features
+
+
+class Block(NamedTuple):
+    """The centre frames of one window."""
+
+    log_ctc_TV: FloatArray
+    memory: Memory
+    level_T: FloatArray  # in decibels
+    time_seconds: float  # how much audio had to arrive for it; inf: the end of the stream
+
+    def without_first(self, count: int) -> Block:
+        """The rest of the block."""
+        memory = Memory(*(part[:, :, :, count:] for part in self.memory))
+        return self._replace(log_ctc_TV=self.log_ctc_TV[count:], memory=memory, level_T=self.level_T[count:])
+
+
+@dataclass(frozen=True)
+class EncoderStream:
+    """The encoder's side of a stream, as a value."""
+
+    engine: Engine
+    config: EncoderConfig
+    statistics: Statistics
+    features_TF: FloatArray  # not yet embedded, or needed again by the next embedded frame
+    ahead_TE: FloatArray  # embedded frames of the right context: the next window begins with them
+    ahead_level_T: FloatArray  # their levels
+    state: State
+    embedded: int = 0  # frames so far
+    delay_samples: int = 0  # audio after a feature frame that the front end needs for it
+
+    @classmethod
+    def start(
+        cls, engine: Engine, config: EncoderConfig, statistics: Statistics, delay_samples: int = 0
+    ) -> EncoderStream:
+        features_TF = np.zeros((0, len(statistics.mean)), np.float32)
+        ahead_TE, ahead_level_T = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+        state = engine.start_encoder(1)
+        return cls(engine, config, statistics, features_TF, ahead_TE, ahead_level_T, state, 0, delay_samples)
+
+    def push(self, features_TF: FloatArray, final: bool) -> tuple[list[Block], EncoderStream]:
+        """All blocks that these features complete; with `final`, also the last ones, without their right context."""
+        blocks: list[Block] = []
+        now = replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
+        while (missing := now._missing) is not None and len(now.features_TF) >= needed_features(missing):
+            now = now._embed(missing)
+            block, now = now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)
+            blocks.append(block)
+        if final:
+            now = now._embed(embedded_frames(len(now.features_TF)))
+            while len(now.ahead_TE):
+                block, now = now._encode(math.inf)
+                blocks.append(block)
+        return blocks, now
+
+    def is_due(self, samples: int) -> bool:
+        """Whether the next window can be encoded when the stream has this many samples."""
+        return self._missing is not None and samples >= self._needed_samples(self.embedded + self._missing)
+
+    @property
+    def _missing(self) -> int | None:
+        """Embedded frames that the next window still lacks; None: all frames until the end."""
+        if self.config.mode == "full":
+            return None
+        return self.config.centre_frames + self.config.right_frames - len(self.ahead_TE)
+
+    def _embed(self, count: int) -> EncoderStream:
+        if count == 0:
+            return self
+        features_TF = normalise(self.features_TF[: needed_features(count)], self.statistics)
+        new_TE = self.engine.embed(features_TF[None])[0]
+        level_T = levels(self.features_TF[: SUBSAMPLING * count]).reshape(-1, SUBSAMPLING).mean(1)
+        return replace(
+            self,
+            features_TF=self.features_TF[SUBSAMPLING * count :],
+            ahead_TE=np.concatenate([self.ahead_TE, new_TE]) if len(self.ahead_TE) else new_TE,
+            ahead_level_T=np.concatenate([self.ahead_level_T, level_T]),
+            embedded=self.embedded + count,
+        )
+
+    def _encode(self, time_seconds: float) -> tuple[Block, EncoderStream]:
+        centre, width = self.config.centre_frames, self.config.centre_frames + self.config.right_frames
+        if self.config.mode == "full":
+            centre = width = len(self.ahead_TE)
+        window = np.zeros((1, width, self.ahead_TE.shape[1]), self.ahead_TE.dtype)
+        length = len(self.ahead_TE[:width])
+        window[0, :length] = self.ahead_TE[:width]
+        encoded = self.engine.encode(window, np.array([length]), self.state)
+        rest = replace(
+            self, ahead_TE=self.ahead_TE[centre:], ahead_level_T=self.ahead_level_T[centre:], state=encoded.state
+        )
+        frames = min(centre, length)
+        memory = Memory(*(part[:, :, :, :frames] for part in encoded.memory))
+        level_T = self.ahead_level_T[:frames]
+        return Block(encoded.log_ctc_BTV[0, :frames], memory, level_T, time_seconds), rest
+
+    def _needed_samples(self, embedded: int) -> int:
+        return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples

@@ -1,0 +1,59 @@
+"""How far an output step may look: the limit that each kind of online attention is given.
+
+A limit is the first frame that a step may not look at. It follows from a base, the frame from which a step begins to
+search, and M (`decoding.lookahead_frames`). None means that the step waits for the end of the utterance.
+
+Algorithm 1 has the base t_{i-1}, where the last step halted, and the limit min(t_{i-1} + M, T): a step has M frames
+that the last one has not seen. In a live stream (see `gated_base`) silence moves the base forward to the next CTC
+spike, whose frame is then the first of the M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headsync.decoding.hypothesis import Hypothesis
+from headsync.endpointing.ctc_spikes import CtcSpikes
+from headsync.engine import NO_LIMIT
+
+Limit = Callable[[int, int], int | None]
+
+
+def lookahead(base: int, ahead: int) -> int | None:
+    """Accumulation: M frames from the base."""
+    return base + ahead
+
+
+def unlimited(base: int, ahead: int) -> int | None:
+    """Attention that fires by itself looks until it does."""
+    return NO_LIMIT
+
+
+def whole_utterance(base: int, ahead: int) -> int | None:
+    """Offline attention looks at all frames, so it waits for the end."""
+    return None
+
+
+LIMITS: dict[str, Limit] = {
+    "softmax": whole_utterance,
+    "acs": lookahead,
+    "dacs": lookahead,
+    "hs-dacs": lookahead,
+    "hma": unlimited,
+    "mocha": unlimited,
+    "mma-mocha": unlimited,
+    "mta": unlimited,
+    "cif": unlimited,
+    "triggered": whole_utterance,  # searched frame by frame, without a limit: see `headsync.decoding.triggered`
+    "bs-dec": whole_utterance,  # searched block by block, without a limit: see `headsync.decoding.blockwise`
+}
+
+
+def gated_base(h: Hypothesis, spikes: CtcSpikes) -> int | None:
+    """In a live stream a step waits for a CTC spike: one more than tokens are written, and not in exhausted frames.
+
+    Without it, the limit would force tokens out of every silence longer than M. The base is the spike, or t_{i-1} where
+    that is later; None: there is no such spike yet.
+    """
+    spike = spikes.next_after(len(h.tokens), h.exhausted)
+    return None if spike is None else max(h.t, spike)

@@ -1,0 +1,129 @@
+"""The joint score of every token that may follow a hypothesis: the weighted sum of all scorers.
+
+    joint = (1 - w) decoder + w CTC + lm_weight language model + length_bonus tokens + hotwords
+
+The decoder and CTC depend on frames, the others on tokens alone. `end_weight` scales the decoder's score of the end.
+
+Shapes: B hypotheses, K candidates of each, V classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from headsync.config import DecodingConfig
+from headsync.decoding.ctc_prefix import CtcState, extensions, logsumexp, whole
+from headsync.decoding.hotwords import Hotwords
+from headsync.decoding.hypothesis import Hypothesis
+from headsync.engine import BoolArray, IntArray
+from headsync.frontend.audio import FloatArray
+from headsync.lm import Scores
+
+
+class Candidates(NamedTuple):
+    """Tokens that may follow each hypothesis; the scores are those of the whole text with the token."""
+
+    token_BK: IntArray
+    joint_BK: Scores
+    attention_BK: Scores
+    ctc_BK: Scores
+    lm_BK: Scores
+    hotwords_BK: Scores
+
+    def allowed(self, allowed_BK: BoolArray) -> Candidates:
+        """With all other candidates impossible."""
+        return self._replace(joint_BK=np.where(allowed_BK, self.joint_BK, -np.inf))
+
+
+class CtcScorer(NamedTuple):
+    """The CTC prefixes of the hypotheses, and the scores of the frames."""
+
+    state: CtcState
+    log_ctc_TV: FloatArray
+
+
+@dataclass(frozen=True)
+class JointScorer:
+    """The weighted sum of all scorers."""
+
+    config: DecodingConfig
+    end: int
+    hotwords: Hotwords | None = None
+
+    @property
+    def may_rise(self) -> bool:
+        """Whether a longer text can score better than its beginning; sums of log probabilities cannot."""
+        return self.config.length_bonus > 0 or self.hotwords is not None
+
+    def score(self, h: Hypothesis) -> float:
+        """The joint score of a hypothesis that has not ended, from its parts."""
+        config = self.config
+        acoustic = (1 - config.ctc_weight) * h.attention + config.ctc_weight * h.ctc
+        return acoustic + config.lm_weight * h.lm + config.length_bonus * len(h.tokens) + h.hotwords
+
+    def decoder(self, log_p_BV: FloatArray) -> Scores:
+        """The decoder's scores, with the weight w = `end_weight` of its decision whether the text ends.
+
+        A token has log p(token | no end) + w log p(no end), the end w log p(end). With w = 1 these are the decoder's
+        own scores; with 0 CTC alone decides whether the text ends, so CTC must have weight.
+        """
+        scores_BV, weight = log_p_BV.astype(np.float64), self.config.end_weight
+        if weight == 1 or not self.config.ctc_weight:
+            return scores_BV
+        tokens_BV = scores_BV.copy()
+        tokens_BV[:, self.end] = -np.inf
+        goes_on_B = logsumexp(tokens_BV)
+        tokens_BV -= (1 - weight) * np.where(np.isfinite(goes_on_B), goes_on_B, 0.0)[:, None]
+        tokens_BV[:, self.end] = weight * scores_BV[:, self.end] if weight else 0.0
+        return tokens_BV
+
+    def candidates(
+        self, live: Sequence[Hypothesis], log_p_BV: FloatArray, lm_BV: Scores | None, ctc: CtcScorer | None
+    ) -> Candidates:
+        """All tokens, or with CTC the `pre_beam` best by the other scorers."""
+        attention_BV = _column([h.attention for h in live]) + self.decoder(log_p_BV)
+        lm_BV = np.zeros_like(attention_BV) if lm_BV is None else _column([h.lm for h in live]) + lm_BV
+        hotwords_BV = self._hotwords(live, attention_BV)
+        joint_BV = (1 - self.config.ctc_weight) * attention_BV + hotwords_BV
+        if self.config.lm_weight:
+            joint_BV += self.config.lm_weight * lm_BV
+        joint_BV += self.config.length_bonus * (len(live[0].tokens) + 1)
+        joint_BV[:, self.end] -= self.config.length_bonus  # <eos> has no bonus
+        joint_BV[:, 0] = -np.inf  # only CTC has a blank
+        if ctc is None:
+            every_BV = np.broadcast_to(np.arange(joint_BV.shape[1]), joint_BV.shape)
+            return Candidates(every_BV, joint_BV, attention_BV, np.zeros_like(joint_BV), lm_BV, hotwords_BV)
+        token_BK = self._pre_beam(joint_BV)
+        joint_BK, *parts = (np.take_along_axis(x, token_BK, 1) for x in (joint_BV, attention_BV, lm_BV, hotwords_BV))
+        ctc_BK = extensions(ctc.state, token_BK, ctc.log_ctc_TV)
+        ctc_BK = np.where(token_BK == self.end, whole(ctc.state)[:, None], ctc_BK)
+        return Candidates(token_BK, joint_BK + self.config.ctc_weight * ctc_BK, parts[0], ctc_BK, parts[1], parts[2])
+
+    def settled(self, live: Sequence[Hypothesis], found: Candidates) -> Scores:
+        """The joint scores without the boosts of incomplete phrases (B, K)."""
+        if self.hotwords is None:
+            return found.joint_BK
+        return found.joint_BK - np.take_along_axis(self.hotwords.lent([h.node for h in live]), found.token_BK, 1)
+
+    def _pre_beam(self, joint_BV: Scores) -> IntArray:
+        """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
+        classes, most = joint_BV.shape[1], self.config.pre_beam + 1
+        if not 1 < most < classes:
+            return np.broadcast_to(np.arange(classes), joint_BV.shape)
+        ranked_BV = joint_BV.copy()
+        ranked_BV[:, self.end] = np.inf
+        best_BK = np.argpartition(ranked_BV, classes - most, axis=1)[:, classes - most :]
+        return np.sort(best_BK, axis=1)
+
+    def _hotwords(self, live: Sequence[Hypothesis], like_BV: Scores) -> Scores:
+        if self.hotwords is None:
+            return np.zeros_like(like_BV)
+        return _column([h.hotwords for h in live]) + self.hotwords.scores([h.node for h in live])
+
+
+def _column(values: list[float]) -> Scores:
+    return np.array(values)[:, None]

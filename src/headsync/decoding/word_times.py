@@ -1,0 +1,56 @@
+"""Times of words, from the CTC spikes of their tokens.
+
+With some right context CTC spikes near the beginning of a token. So a token lasts from `decoding.token_lead_frames`
+before its spike to the next token, but at most until `decoding.token_frames` after its spike.
+"""
+
+from __future__ import annotations
+
+from headsync.config import DecodingConfig
+from headsync.decoding.confidence import calibrated
+from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
+from headsync.endpointing.ctc_spikes import CtcSpikes
+from headsync.events import Word
+from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
+from headsync.text.vocabulary import Vocabulary
+
+
+def timed_words(
+    vocabulary: Vocabulary, hypothesis: Hypothesis, speech: SpeechFrames, first_frame: int, config: DecodingConfig
+) -> tuple[Word, ...]:
+    """The words of a hypothesis in seconds of the stream; in order, none overlapping.
+
+    `first_frame` is where in the stream the utterance begins.
+    """
+    spikes = token_frames(hypothesis, speech.spikes)
+    spans = vocabulary.words(hypothesis.tokens)
+    starts = [max(0, spikes[span.first] - config.token_lead_frames) for span in spans]
+    words, before = [], 0
+    for n, span in enumerate(spans):
+        start = max(before, starts[n])
+        following = starts[n + 1] if n + 1 < len(spans) else speech.frames
+        end = max(start + 1, min(spikes[span.end - 1] + config.token_frames, following))
+        sure = min(hypothesis.confidences[span.first : span.end], default=1.0)  # its least confident token
+        confidence = calibrated(sure, config.confidence_scale, config.confidence_offset)
+        words.append(Word(span.text, _seconds(first_frame + start), _seconds(first_frame + end), confidence))
+        before = end
+    return tuple(words)
+
+
+def token_frames(hypothesis: Hypothesis, spikes: CtcSpikes) -> list[int]:
+    """A frame for every token, in order: the next spike of the same token, or its halt if there is none."""
+    frames: list[int] = []
+    first = 0
+    for token, halt in zip(hypothesis.tokens, hypothesis.halts, strict=True):
+        matching = (n for n in range(first, len(spikes.frames)) if spikes.tokens[n] == token)
+        found = next((n for n in matching if spikes.frames[n] < halt), None)
+        if found is None:
+            frames.append(max(frames[-1] if frames else 0, halt - 1))
+        else:
+            frames.append(max(frames[-1] if frames else 0, spikes.frames[found]))
+            first = found + 1
+    return frames
+
+
+def _seconds(frame: int) -> float:
+    return round(frame * ENCODER_FRAME_SECONDS, 3)

@@ -1,0 +1,145 @@
+"""The network as graphs: what `headsync export` writes, one module for each graph.
+
+A graph is a pure function: state is an input and an output. Two things differ from the network in training, for speed.
+
+Keys and values of all tokens that any hypothesis has written are in one pool, each token once, and a mask says which of
+them belong to a hypothesis. Hypotheses share their common prefixes, and reordering them reorders masks. See
+`headsync.engine.kv_pool`.
+
+Frames and tokens are the leading axis of a layer's arrays, (T, M, H, D) and (P, H, D), so that growing arrays stay
+contiguous. Rows that share a memory are computed in one product.
+
+Shapes: B rows, M memories (B is a multiple of M), T frames, P tokens in the pool, E width, H heads, D head width, W
+frames of a window, F features, V classes, N decoder layers; of what has to do with frames, those that attend to them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headsync.attention.base import Attended, State, Window
+from headsync.nn.decoder import DecoderLayer
+from headsync.nn.encoder import EncoderState
+from headsync.nn.layers import positions
+from headsync.nn.model import Model
+
+
+class PoolLayer(NamedTuple):
+    """Keys and values of all tokens in one layer, and which hypotheses they belong to."""
+
+    keys_PHD: Tensor
+    values_PHD: Tensor
+    hidden_BP: Tensor  # a large negative number if a token is not of the hypothesis, else 0
+
+
+class Embed(nn.Module):
+    """Feature frames to embedded encoder frames."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features_BTF: Tensor) -> Tensor:
+        return self.model.encoder.front(features_BTF)
+
+
+class Encode(nn.Module):
+    """A window of the encoder, CTC, and the frames as the decoder will see them."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, x_BWE: Tensor, length_B: Tensor, left_BNLE: Tensor, seen_B: Tensor, context_BNE: Tensor
+    ) -> tuple[Tensor, ...]:
+        before = EncoderState(left_BNLE, seen_B, context_BNE)
+        frames_BTE, after = self.model.encoder.step(x_BWE, length_B, before)
+        keys, values = self._projected(frames_BTE)
+        return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
+
+    def _projected(self, frames_BTE: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, T, E) each: frames before heads, so that they can grow in one piece."""
+        layers = [layer.cross for layer in self.model.decoder.attending]
+        keys = torch.stack([cross.key(frames_BTE) for cross in layers], 1)
+        return keys, torch.stack([cross.value(frames_BTE) for cross in layers], 1)
+
+
+class Places(nn.Module):
+    """What is added to the keys and values of frames for the places where they stand: (N, T, E) each."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, place_T: Tensor) -> tuple[Tensor, Tensor]:
+        layers = [layer.cross for layer in self.model.decoder.attending]
+        places_TE = self.model.decoder.frame_positions(place_T)
+        keys = torch.stack([places_TE @ cross.key.weight.T for cross in layers])
+        return keys, torch.stack([places_TE @ cross.value.weight.T for cross in layers])
+
+
+class Decode(nn.Module):
+    """One output step of every hypothesis."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        tokens_B: Tensor,
+        place_B: Tensor,
+        threshold: Tensor,
+        window: tuple[Tensor, ...],
+        hidden_BP: Tensor,
+        pool: tuple[tuple[Tensor, ...], ...],  # for each layer keys and values
+        memory: tuple[tuple[Tensor, ...], ...],  # for each layer that attends
+        states: tuple[State, ...],
+    ) -> tuple[Any, ...]:
+        decoder = self.model.decoder
+        x_BE = decoder.embedding(tokens_B) * math.sqrt(decoder.network.width)
+        x_BE = x_BE + positions(place_B, decoder.network.width)
+        written, outcomes = [], []
+        seen = zip(memory, states, strict=True)
+        for layer, own in zip(decoder.layers, pool, strict=True):
+            x_BE, queries_keys_values = _look_back(layer, x_BE, PoolLayer(own[0], own[1], hidden_BP))
+            if layer.attends:
+                layer.cross.mechanism.threshold = threshold  # type: ignore[assignment]  # an input of the graph
+                x_BE, attended = _listen(layer, x_BE, *next(seen), Window(*window))
+                outcomes.append(attended)
+            x_BE = x_BE + layer.feedforward(x_BE)
+            written.append(queries_keys_values)
+        return (
+            decoder.out(decoder.norm(x_BE)).log_softmax(-1),
+            torch.stack([a.end_BH for a in outcomes], 1),
+            torch.stack([a.ready_B for a in outcomes], 1).all(1),
+            outcomes[-1].weights_BHT,
+            torch.stack(written, 1),  # (B, N, 3 E)
+            tuple(a.state for a in outcomes),
+        )
+
+
+def _look_back(layer: DecoderLayer, x_BE: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
+    """A step at the tokens so far, of which this one is not yet in the pool; and its query, key and value."""
+    attention = layer.self_attention
+    width = pool.keys_PHD.shape[2]
+    own_B3E = attention.query_key_value(layer.norm_self(x_BE))
+    q, k, v = own_B3E.reshape(-1, 3 * attention.heads, width).transpose(0, 1).split(attention.heads)  # (H, B, D)
+    past_HBP = (q @ pool.keys_PHD.permute(1, 2, 0)) / math.sqrt(width) + pool.hidden_BP
+    self_HB1 = (q * k).sum(-1, keepdim=True) / math.sqrt(width)
+    weights = torch.cat([past_HBP, self_HB1], -1).softmax(-1)
+    context_HBD = weights[..., :-1] @ pool.values_PHD.transpose(0, 1) + weights[..., -1:] * v
+    context_BE = context_HBD.transpose(0, 1).reshape(-1, attention.heads * width)
+    return x_BE + attention.out(context_BE), own_B3E
+
+
+def _listen(
+    layer: DecoderLayer, x_BE: Tensor, memory: tuple[Tensor, ...], state: State, window: Window
+) -> tuple[Tensor, Attended]:
+    keys, values = (part_TMHD.permute(1, 2, 0, 3) for part_TMHD in memory)
+    return layer.listen(x_BE, (keys, values), state, window)

@@ -1,0 +1,60 @@
+"""Errors of case and punctuation, on words that are right otherwise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_EDGES = re.compile(r"^([\W_]*)(.*?)([\W_]*)$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FormattingCounts:
+    """Words of the reference that were recognised, and errors of case and punctuation among them; they add up."""
+
+    words: int = 0
+    case: int = 0
+    punctuation: int = 0
+
+    def __add__(self, other: FormattingCounts) -> FormattingCounts:
+        return FormattingCounts(self.words + other.words, self.case + other.case, self.punctuation + other.punctuation)
+
+
+def bare(word: str) -> str:
+    """A word in lower case, without punctuation at its edges."""
+    return _split(word)[1].lower()
+
+
+def is_formatted(text: str) -> bool:
+    """Whether a text has both cases or punctuation; other texts say nothing about formatting."""
+    mixed = any(sign.isupper() for sign in text) and any(sign.islower() for sign in text)
+    return mixed or any("".join((before, after)) for before, _, after in map(_split, text.split()))
+
+
+def count_formatting(reference: str, hypothesis: str) -> FormattingCounts:
+    """Align the bare words, and compare case and punctuation of those that are equal."""
+    if not is_formatted(reference):
+        return FormattingCounts()
+    said, written = ([_split(word) for word in text.split() if bare(word)] for text in (reference, hypothesis))
+    if not said or not written:
+        return FormattingCounts()
+    import jiwer  # here: recognition imports this module and does not need it
+
+    reference, hypothesis = (" ".join(core.lower() for _, core, _ in words) for words in (said, written))
+    (chunks,) = jiwer.process_words(reference, hypothesis).alignments
+    pairs = [
+        (said[chunk.ref_start_idx + n], written[chunk.hyp_start_idx + n])
+        for chunk in chunks
+        if chunk.type == "equal"
+        for n in range(chunk.ref_end_idx - chunk.ref_start_idx)
+    ]
+    case = sum(one[1] != other[1] for one, other in pairs)
+    punctuation = sum((one[0], one[2]) != (other[0], other[2]) for one, other in pairs)
+    return FormattingCounts(len(pairs), case, punctuation)
+
+
+def _split(word: str) -> tuple[str, str, str]:
+    """Punctuation before a word, the word, punctuation after it."""
+    found = _EDGES.match(word)
+    assert found is not None
+    return found[1], found[2], found[3]

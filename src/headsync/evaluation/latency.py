@@ -1,0 +1,181 @@
+"""Delays of words in a stream, in seconds; docs/reference/measures.md has the definitions and their sources.
+
+Delays on the audio clock count the audio that had to arrive: they are properties of the method, the same on every
+computer and for any cutting of the audio. Delays with computing time assume that audio arrives in real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from headsync.evaluation.formatting import bare
+from headsync.events import Event, Final, Partial, Text, Word
+
+
+class Percentiles(NamedTuple):
+    """A distribution of delays in seconds."""
+
+    number: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+
+class TimedWord(NamedTuple):
+    """A reference word and its times in the recording, in seconds."""
+
+    text: str
+    start: float
+    end: float
+
+
+class Moment(NamedTuple):
+    """The time of an event: audio received, and real time with computing."""
+
+    audio_seconds: float
+    wall_seconds: float
+
+
+class ShownWord(NamedTuple):
+    """A word of a Final, when it was displayed first, and from when on it stayed."""
+
+    word: Word
+    first: Moment
+    stays: Moment
+
+
+@dataclass(frozen=True)
+class Delays:
+    """The delays of one recording, or of many (they add up); times in seconds."""
+
+    user_perceived: tuple[float, ...] = ()
+    user_perceived_computing: tuple[float, ...] = ()
+    first_display: tuple[float, ...] = ()
+    first_token: tuple[float, ...] = ()
+    finalisation: tuple[float, ...] = ()
+    laal: tuple[float, ...] = ()
+
+    def __add__(self, other: Delays) -> Delays:
+        return Delays(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    def summary(self) -> dict[str, Percentiles | None]:
+        """Percentiles of every kind of delay; None for a kind without values."""
+        return {name: percentiles(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class TimedEvents:
+    """The events of one recording: what was displayed, and when."""
+
+    events: Sequence[Event]
+    audio_seconds: float
+    wall_seconds: Sequence[float] = field(default=())  # of each event; empty: computing takes no time
+
+    def utterances(self) -> list[list[tuple[Text, Moment]]]:
+        """The texts of every finished utterance, its Final the last."""
+        walls = self.wall_seconds or [_time(event) for event in self.events]
+        found: dict[int, list[tuple[Text, Moment]]] = {}
+        for event, wall in zip(self.events, walls, strict=True):
+            if isinstance(event, Partial | Final):
+                found.setdefault(event.utterance, []).append((event, Moment(event.time_seconds, wall)))
+        return [texts for texts in found.values() if isinstance(texts[-1][0], Final)]
+
+
+def shown_words(stream: TimedEvents) -> list[ShownWord]:
+    """Every final word of a recording, in order."""
+    return [_shown(texts, position) for texts in stream.utterances() for position in range(len(texts[-1][0].words))]
+
+
+def word_delays(events: Sequence[Event]) -> list[float]:
+    """User-perceived latency of every final word, by the recogniser's own word ends and on the audio clock."""
+    return [shown.stays.audio_seconds - shown.word.end_seconds for shown in shown_words(TimedEvents(events, 0.0))]
+
+
+def measure_delays(stream: TimedEvents, reference: Sequence[TimedWord] | None, reference_words: int) -> Delays:
+    """All delays of one recording; without reference times those of the recogniser's own words are used."""
+    shown = shown_words(stream)
+    spoken = _spoken(shown, reference)
+    perceived = [(one.stays, one.first, spoken[n].end) for n, one in enumerate(shown) if n in spoken]
+    starts = [word.start for word in reference] if reference else [one.word.start_seconds for one in shown]
+    displayed = [event.time_seconds for event in stream.events if isinstance(event, Partial | Final) and event.text]
+    lag = laal([one.stays.audio_seconds for one in shown], reference_words, stream.audio_seconds)
+    return Delays(
+        tuple(stays.audio_seconds - end for stays, _, end in perceived),
+        tuple(stays.wall_seconds - end for stays, _, end in perceived),
+        tuple(first.audio_seconds - end for _, first, end in perceived),
+        (displayed[0] - starts[0],) if displayed and starts else (),
+        tuple(_finalisation(stream, spoken)),
+        () if lag is None else (lag,),
+    )
+
+
+def laal(emitted: Sequence[float], reference_words: int, audio_seconds: float) -> float | None:
+    """Length-adaptive average lagging: mean lag behind an ideal that emits words evenly over the recording."""
+    if not emitted or not audio_seconds:
+        return None
+    step = audio_seconds / max(len(emitted), reference_words)
+    last = next((n for n, seconds in enumerate(emitted) if seconds >= audio_seconds), len(emitted) - 1)
+    return sum(seconds - n * step for n, seconds in enumerate(emitted[: last + 1])) / (last + 1)
+
+
+def percentiles(delays: Sequence[float]) -> Percentiles | None:
+    """The distribution of delays; None without a delay."""
+    if not delays:
+        return None
+    points = (float(value) for value in np.percentile(delays, [50, 90, 95, 99]))
+    return Percentiles(len(delays), float(np.mean(delays)), *points)
+
+
+def _finalisation(stream: TimedEvents, spoken: Mapping[int, TimedWord]) -> list[float]:
+    """From the end of the last word of each utterance to its Final."""
+    found, last = [], -1
+    for texts in stream.utterances():
+        final = texts[-1][0]
+        last += len(final.words)
+        if final.words and last in spoken:
+            found.append(final.time_seconds - spoken[last].end)
+    return found
+
+
+def _spoken(shown: Sequence[ShownWord], reference: Sequence[TimedWord] | None) -> dict[int, TimedWord]:
+    """The reference word of each final word, by its number; words without a match are absent."""
+    if reference is None:
+        own = [TimedWord(one.word.text, one.word.start_seconds, one.word.end_seconds) for one in shown]
+        return dict(enumerate(own))
+    said = [bare(word.text) or "-" for word in reference]
+    written = [bare(one.word.text) or "-" for one in shown]
+    if not said or not written:
+        return {}
+    import jiwer  # here: recognition imports this module and does not need it
+
+    (chunks,) = jiwer.process_words(" ".join(said), " ".join(written)).alignments
+    pairs: dict[int, TimedWord] = {}
+    for chunk in chunks:
+        if chunk.type == "equal":
+            shift = chunk.ref_start_idx - chunk.hyp_start_idx
+            pairs |= {n: reference[n + shift] for n in range(chunk.hyp_start_idx, chunk.hyp_end_idx)}
+    return pairs
+
+
+def _shown(texts: Sequence[tuple[Text, Moment]], position: int) -> ShownWord:
+    """When the word at this position of the Final was displayed first, and from when on all events agree on it."""
+    final, last = texts[-1]
+    word = final.words[position]
+    has_word = [len(text.words) > position and text.words[position].text == word.text for text, _ in texts]
+    first = texts[has_word.index(True)][1]
+    stays = last
+    for (_, moment), same in zip(reversed(texts), reversed(has_word), strict=True):
+        if not same:
+            break
+        stays = moment
+    return ShownWord(word, first, stays)
+
+
+def _time(event: Event) -> float:
+    return float(getattr(event, "time_seconds", 0.0))

@@ -1,0 +1,52 @@
+"""Figures of a comparison: error rates of all systems, and attention of some."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from headsync.errors import HeadsyncError
+from headsync.evaluation.plots import FORMATS, HALT, STYLE, AttentionMaps, draw
+from headsync.experiments.tables import Table
+
+
+def draw_systems(table: Table, path: Path) -> None:
+    """A bar chart of error rates with intervals; r is beside each name."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install 'headsync[plot]'") from None
+    rows = list(csv.DictReader(table.csv().splitlines()))
+    rates = [_number(row["errors"]) for row in rows]
+    ends = [
+        [_number(end) for end in row["95 %"].split(" to ")] if " to " in row["95 %"] else [0.0, 0.0] for row in rows
+    ]
+    reach = [[abs(rate - end[side]) for rate, end in zip(rates, ends, strict=True)] for side in (0, 1)]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 0.8 + 0.3 * len(rows)), layout="constrained")
+        axis = figure.subplots()
+        axis.barh(range(len(rows)), rates, xerr=reach, color="#9db8d9", ecolor="0.4", height=0.65)
+        axis.set_yticks(range(len(rows)), labels=[f"{row['system']}  (r {row['r']})" for row in rows])
+        axis.invert_yaxis()
+        axis.get_yticklabels()[-1].set_color(HALT)
+        axis.set_xlim(0, max(1.0, *(1.05 * max(pair) for pair in ends)))
+        axis.set_xlabel("errors, %")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_title(table.title, fontsize="medium")
+        figure.savefig(path, dpi=140, metadata=FORMATS[path.suffix])
+
+
+def draw_heads(drawn: Sequence[AttentionMaps], folder: Path) -> list[Path]:
+    """Draw the top layer of each system."""
+    paths = [folder / f"heads-{attention.mechanism}.png" for attention in drawn]
+    for attention, path in zip(drawn, paths, strict=True):
+        draw(attention, path)
+    return paths
+
+
+def _number(text: str) -> float:
+    found = re.search(r"-?\d+(\.\d+)?", text)
+    return float(found[0]) if found else 0.0

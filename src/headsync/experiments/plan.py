@@ -1,0 +1,220 @@
+"""The comparison file: a recipe, and systems that differ from it in some settings.
+
+    recipe = "digits-recipe.toml"          # beside this file
+    folder = "runs/tables/digits"          # for runs and tables
+    tests = { test = "runs/data/digits/test.jsonl" }
+    unit = "words"                         # or "characters": unit of errors
+
+    [encoder]                              # optional: settings of a shared encoder, which is trained first
+    "training.ctc_weight" = 1
+
+    [[system]]
+    name = "HS-DACS"
+    seeds = [1, 2, 3]
+    settings = { "decoder.attention" = "hs-dacs" }
+    paper = "6.8"
+
+A `[[choice]]` is a variant of a system with other `settings`, which is trained, or other `decoding` (settings of that
+table of a recipe, `threshold` or `lm`), which is not. `[sweep]` names the systems to evaluate with lower thresholds,
+`[figure]` those whose heads are drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from headsync.attention import mechanism_of
+from headsync.config import Config
+from headsync.errors import ConfigError
+from headsync.evaluation.error_rate import Unit
+from headsync.experiments.schema import (
+    CHOICE,
+    COMPARISON,
+    FIGURE,
+    LOADED,
+    SWEEP,
+    SYSTEM,
+    Kind,
+    check_present,
+    check_values,
+)
+from headsync.recipe import load_config, read_toml
+from headsync.recognizer import changed_settings
+
+ENCODER = "encoder"  # the name of the shared encoder's folder
+
+NEEDED = {
+    "recipe": "the recipe that all systems share",
+    "folder": "for runs and tables",
+    "tests": "the test manifests",
+    "system": "what to compare",
+}
+
+Settings = Mapping[str, Any]  # "table.key" -> value
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of a table: the recipe with these settings."""
+
+    name: str
+    settings: Settings = field(default_factory=dict)
+    seeds: tuple[int, ...] = (1,)
+    paper: str = ""  # the paper's figure for this system
+    of: str = ""  # a choice: the system that it is a variant of
+    decoding: Settings = field(default_factory=dict)  # a choice: settings of recognition, not of training
+
+
+class Training(NamedTuple):
+    """A model to train: its name, its settings and a seed."""
+
+    name: str
+    settings: Settings
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The content of a comparison file."""
+
+    recipe: Path
+    folder: Path
+    tests: Mapping[str, Path]
+    systems: tuple[System, ...]
+    choices: tuple[System, ...] = ()
+    encoder: Settings | None = None
+    limit: int = 0  # utterances of each test; 0: all
+    unit: Unit = "words"  # unit of errors
+    sweep: tuple[str, ...] = ()  # systems to evaluate with lower thresholds
+    shares: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)  # of the full threshold
+    figure: tuple[str, ...] = ()  # systems whose heads are drawn
+    title: str = ""
+
+    def system(self, name: str) -> System:
+        """The system of that name."""
+        return next(system for system in self.systems if system.name == name)
+
+    def settings_of(self, choice: System) -> Settings:
+        """The settings of a choice: those of its system, and its own."""
+        return {**self.system(choice.of).settings, **choice.settings}
+
+    def trainings(self, system: System, seeds: Sequence[int] | None = None) -> list[Training]:
+        """The models of a system or choice; a choice without settings uses the first model of its system."""
+        if system.of and not system.settings:
+            return self.trainings(self.system(system.of), seeds)[:1]
+        settings = self.settings_of(system) if system.of else system.settings
+        return [Training(system.name, settings, seed) for seed in seeds or system.seeds]
+
+
+def read_plan(path: Path) -> Comparison:
+    """Read a comparison file and check every name in it."""
+    tree = _tree(path)
+    sweep = tree.get("sweep", {})
+    plan = Comparison(
+        recipe=path.parent / tree["recipe"],
+        folder=Path(tree["folder"]),
+        tests={name: Path(manifest) for name, manifest in tree["tests"].items()},
+        systems=tuple(_system(entry, SYSTEM, path) for entry in tree["system"]),
+        choices=tuple(_system(entry, CHOICE, path) for entry in tree.get("choice", ())),
+        encoder=tree.get("encoder"),
+        limit=tree.get("limit", 0),
+        unit=tree.get("unit", "words"),
+        sweep=tuple(sweep.get("systems", ())),
+        shares=tuple(map(float, sweep.get("shares", Comparison.shares))),
+        figure=tuple(tree.get("figure", {}).get("systems", ())),
+        title=tree.get("title", path.stem),
+    )
+    _check_names(plan, path)
+    _check_settings(plan, path)
+    return plan
+
+
+def overrides(settings: Settings) -> list[str]:
+    """Settings as command-line overrides of a recipe."""
+    return [f"{name}={_toml(value)}" for name, value in settings.items()]
+
+
+def _tree(path: Path) -> dict[str, Any]:
+    """The content of the file, with checked types."""
+    tree = read_toml(path, "there is no such file; the ones that come along are in recipes/tables/")
+    check_values(tree, COMPARISON, str(path), "comparison")
+    check_present(tree, NEEDED, str(path))
+    check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
+    check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
+    return tree
+
+
+def _system(entry: dict[str, Any], kinds: Mapping[str, Kind], path: Path) -> System:
+    whole = "choice" if kinds is CHOICE else "system"
+    if not entry.get("name"):
+        raise ConfigError(f"{path}: a {whole} needs a name")
+    where = f'{path}: {whole} "{entry["name"]}"'
+    check_values(entry, kinds, where, whole)
+    if kinds is CHOICE:
+        check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
+    return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
+
+
+def _check_names(plan: Comparison, path: Path) -> None:
+    if plan.unit not in get_args(Unit):
+        raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
+    names = [system.name for system in (*plan.systems, *plan.choices)]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
+    if plan.encoder is not None and ENCODER in names:
+        raise ConfigError(f'{path}: "{ENCODER}" is the name of the shared encoder; give that system another one')
+    known = [system.name for system in plan.systems]
+    wanted = [*plan.sweep, *plan.figure, *(choice.of for choice in plan.choices)]
+    if lost := [name for name in wanted if name not in known]:
+        raise ConfigError(f'{path}: "{lost[0]}" is not the name of a system; there are {", ".join(known)}')
+
+
+def _check_settings(plan: Comparison, path: Path) -> None:
+    if not plan.recipe.exists():
+        raise ConfigError(f"{path}: recipe: there is no {plan.recipe}; its path begins where the comparison is")
+    if plan.encoder is not None:
+        with _located(f"{path}: [encoder]"):
+            _config(plan, plan.encoder)
+    for system in (*plan.systems, *plan.choices):
+        where = f'{path}: "{system.name}"'
+        with _located(where):
+            config = _config(plan, plan.trainings(system)[0].settings)
+        _check_decoding(system.decoding, config, where)
+
+
+def _config(plan: Comparison, settings: Settings) -> Config:
+    """The recipe with these settings; an error if it cannot be trained."""
+    config = load_config(plan.recipe, overrides(settings))
+    if config.kind != "recogniser":
+        raise ConfigError(f"{plan.recipe}: makes a language model; a comparison needs the recipe of a recogniser")
+    mechanism_of(config.decoder)
+    return config
+
+
+def _check_decoding(settings: Settings, config: Config, where: str) -> None:
+    """Check the arguments of `Recognizer.load`; the existence of language models is checked before training."""
+    check_values({key: settings[key] for key in LOADED if key in settings}, LOADED, f"{where}: decoding", "choice")
+    given = {key: value for key, value in settings.items() if key not in LOADED}
+    decoding, _ = changed_settings(config.decoding, config.endpoint, given, where, "decoding.")
+    if "lm" in settings and not decoding.lm_weight:
+        raise ConfigError(f"{where}: decoding.lm has no weight; give decoding.lm_weight, for example 0.5")
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Add the place in the comparison file to errors in settings."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)  # quoted: a string such as "0.9" stays a string
+    return str(value).lower() if isinstance(value, bool) else str(value)

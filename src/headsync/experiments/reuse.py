@@ -1,0 +1,106 @@
+"""Reuse of earlier runs: whether they match the current plan and recipe.
+
+A model folder contains the settings of its run. Settings that the weights depend on must be unchanged; runs are never
+deleted. A run with more epochs is continued. Decoding settings may change at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headsync._atomic_write import write_atomically
+from headsync.config import Config, DecodingConfig, EndpointConfig
+from headsync.errors import TrainingError
+from headsync.model_folder import CONFIG
+from headsync.recipe import dump, load_config
+from headsync.training.run_settings import difference, fixed_settings
+
+DONE = "done.json"  # beside a model: its training is complete
+CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
+
+
+@dataclass(frozen=True)
+class ExistingRun:
+    """A run that was started: its settings, and the settings wanted now."""
+
+    run: Path
+    had: Config
+    wanted: Config
+
+    @property
+    def is_done(self) -> bool:
+        """Whether training is complete at the wanted length."""
+        done = done_of(self.run)
+        return done is not None and done.get("length", length(self.had)) == length(self.wanted)
+
+    def check(self) -> None:
+        """Refuse a run with other settings, and one that is longer than wanted."""
+        changed = difference(fixed_settings(self.had), fixed_settings(self.wanted))
+        if not changed and (self.run / DONE).exists() and _is_shorter(self.wanted, self.had):
+            changed = difference(_lengths(self.had), _lengths(self.wanted))
+        if not changed:
+            return
+        raise TrainingError(
+            f"{self.run}: was trained with other settings ({changed}); give the comparison another "
+            "folder, or delete this run and all others that are no longer wanted"
+        )
+
+    def note_length(self) -> None:
+        """Record the length of a finished run before it is continued, so that it does not count as finished."""
+        if (done := done_of(self.run)) is not None:
+            write_done(self.run, {"length": length(self.had), **done})
+
+    def search_as_wanted(self) -> bool:
+        """Store the wanted decoding settings with the model; return whether they have changed."""
+        calibrated = {name: getattr(self.had.decoding, name) for name in CALIBRATED}
+        decoding = replace(self.wanted.decoding, **calibrated)
+        wanted = replace(self.had, decoding=decoding, endpoint=self.wanted.endpoint)
+        if wanted == self.had:
+            return False
+        write_atomically(self.run / "model" / CONFIG, dump(wanted).encode())
+        return True
+
+
+def settings_of(run: Path) -> Config | None:
+    """The settings of a run; None if it was not started."""
+    path = run / "model" / CONFIG
+    return load_config(path) if path.exists() else None
+
+
+def done_of(run: Path) -> dict[str, Any] | None:
+    """The record of a completed run."""
+    path = run / DONE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def write_done(run: Path, record: dict[str, Any]) -> None:
+    """Record that a run is complete."""
+    write_atomically(run / DONE, json.dumps(record, indent=1).encode())
+
+
+def length(config: Config) -> list[int]:
+    """The settings that end a run: epochs and patience."""
+    return [config.training.epochs, config.training.patience]
+
+
+def searched(model: Path) -> dict[str, Any]:
+    """The decoding settings that results depend on.
+
+    Only those that differ from the defaults, so that results remain valid when settings are added.
+    """
+    config, usual = load_config(model / CONFIG), {**asdict(DecodingConfig()), **asdict(EndpointConfig())}
+    settings = {**asdict(config.decoding), **asdict(config.endpoint)}
+    return {name: value for name, value in settings.items() if value != usual[name] and name not in CALIBRATED}
+
+
+def _lengths(config: Config) -> dict[str, Any]:
+    return dict(zip(("training.epochs", "training.patience"), length(config), strict=True))
+
+
+def _is_shorter(one: Config, other: Config) -> bool:
+    pairs = zip(length(one), length(other), strict=True)
+    return any((ours or math.inf) < (theirs or math.inf) for ours, theirs in pairs)  # a patience of 0 never ends

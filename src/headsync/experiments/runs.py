@@ -1,0 +1,232 @@
+"""Training and evaluation of the systems of a comparison; finished runs and results are reused.
+
+All systems share recipe, data and number of updates, and start from one encoder trained with CTC alone. They differ in
+the attention of the decoder.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headsync._atomic_write import write_atomically
+from headsync.corpora.manifest import Utterance, read_manifest
+from headsync.errors import ConfigError, DataError, TrainingError
+from headsync.evaluation.error_rate import ErrorCounts
+from headsync.evaluation.evaluate import EvaluationReport, evaluate, readable
+from headsync.experiments.plan import ENCODER, Comparison, Settings, System, Training, overrides
+from headsync.experiments.reuse import ExistingRun, length, searched, settings_of, write_done
+from headsync.model_folder import WEIGHTS
+from headsync.recipe import load_config
+from headsync.recognizer import Recognizer
+from headsync.training import train
+from headsync.training.forced_alignment import align_words
+
+ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a weight above 0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """The result of a system on a test set."""
+
+    error_rate: float
+    errors: int
+    words: int
+    cost_ratio: float | None
+    real_time_factor: float
+    counts: tuple[tuple[int, int], ...]  # errors and words of each utterance
+    delays_seconds: tuple[float, ...]  # of words in utterances without an error, against forced alignment
+    alone: float | None = None  # error rate of the decoder alone
+
+    @property
+    def error_counts(self) -> list[ErrorCounts]:
+        return [ErrorCounts(substitutions=errors, words=words) for errors, words in self.counts]
+
+
+class Runs:
+    """The folder of a comparison."""
+
+    def __init__(self, plan: Comparison, say: Say) -> None:
+        self.plan, self.say = plan, say
+        self.references = cache(self._references)
+
+    def check(self, systems: Sequence[System], seeds: Sequence[int] | None = None) -> None:
+        """Check before training that manifests and language models exist, and that existing runs match the plan."""
+        for test in self.plan.tests:
+            self._utterances(test)
+        for system in systems:
+            if "lm" in system.decoding and not Path(system.decoding["lm"]).exists():
+                raise ConfigError(f'"{system.name}": lm = {system.decoding["lm"]!r}: no such language model')
+        for training in (training for system in systems for training in self.plan.trainings(system, seeds)):
+            self._kept(training)
+        if self.plan.encoder is not None:
+            self._check_encoder(self._kept(Training(ENCODER, self.plan.encoder)))
+
+    def trained(self, training: Training) -> Path:
+        """The model folder of a system, trained now or earlier."""
+        kept, model = self._kept(training), self._run(training) / "model"
+        if not kept or not kept.is_done:
+            self._train(training, kept)
+        elif training.name != ENCODER and kept.search_as_wanted():
+            self.say(f"{model}: decoding settings updated from the recipe")
+        return model
+
+    def encoder(self) -> Path | None:
+        """The shared encoder, if the plan has one."""
+        return None if self.plan.encoder is None else self.trained(Training(ENCODER, self.plan.encoder))
+
+    def measured(self, name: str, model: Path, test: str, settings: Settings, alone: bool = False) -> SystemResult:
+        """The result of a model on a test set, optionally with that of the decoder alone."""
+        label = "".join(f"-{key}-{value}" for key, value in settings.items()).replace("/", "_")
+        path = model.parent / f"{test}{label}.json"
+        stamp = self._stamp(model, test)
+        if (found := _found(path, stamp)) and (found.alone is not None or not alone):
+            return found
+        self.say(f"measuring {name} on {test}{label.replace('-', ' ')}")
+        result = self._measure(model, test, settings)
+        if alone:
+            report = self._report(model, test, {**settings, "ctc_weight": ALONE})
+            result = replace(result, alone=report.error_rate)
+        write_atomically(path, json.dumps({"of": stamp, **vars(result)}).encode())
+        return result
+
+    def _run(self, training: Training) -> Path:
+        return self.plan.folder / training.name / f"seed-{training.seed}"
+
+    def _train(self, training: Training, kept: ExistingRun | None) -> None:
+        if training.name == ENCODER:
+            self._check_encoder(kept)
+        else:
+            self.encoder()
+        self.say(f"training {training.name}, seed {training.seed}")
+        if kept:
+            kept.note_length()
+        began, changes = time.monotonic(), self._overrides(training, self.plan.folder)
+        train(self.plan.recipe, changes, self.say)
+        run = {"settings": dict(training.settings), "seed": training.seed}
+        seconds, reached = round(time.monotonic() - began, 1), length(load_config(self.plan.recipe, changes))
+        write_done(self._run(training), {"run": run, "seconds": seconds, "length": reached})
+
+    def _overrides(self, training: Training, folder: Path) -> list[str]:
+        """The settings of a run that override the recipe, for this folder of the comparison."""
+        own: dict[str, Any] = {
+            "training.folder": folder / training.name / f"seed-{training.seed}",
+            "training.seed": training.seed,
+        }
+        if self.plan.encoder is not None and training.name != ENCODER:
+            own["training.encoder_from"] = folder / ENCODER / "seed-1" / "model"
+        return overrides({**training.settings, **own})
+
+    def _kept(self, training: Training) -> ExistingRun | None:
+        """The existing run, checked against the plan; the folder of a comparison may have been moved."""
+        run = self._run(training)
+        had = settings_of(run)
+        if had is None:
+            return None
+        depth = len(run.relative_to(self.plan.folder).parts)
+        folder = Path(*Path(had.training.folder).parts[:-depth])
+        kept = ExistingRun(run, had, load_config(self.plan.recipe, self._overrides(training, folder)))
+        kept.check()
+        return kept
+
+    def _check_encoder(self, kept: ExistingRun | None) -> None:
+        """Refuse to train an encoder from which systems have started: it would change."""
+        systems = (*self.plan.systems, *self.plan.choices)
+        runs = [self._run(training) for system in systems for training in self.plan.trainings(system)]
+        begun = [run for run in runs if settings_of(run)]
+        if begun and not (kept and kept.is_done):
+            raise TrainingError(
+                f"{begun[0]}: began with an encoder that is gone, or is to be trained for longer; give the comparison "
+                "another folder, or delete this run and all others that started from it"
+            )
+
+    def _stamp(self, model: Path, test: str) -> dict[str, Any]:
+        """What a result depends on, apart from the settings in its name."""
+        stamp = {
+            "weights": _file(model / WEIGHTS),
+            "manifest": _file(self.plan.tests[test]),
+            "limit": self.plan.limit,
+            "decoding": searched(model),
+        }
+        return stamp if self.plan.unit == "words" else {**stamp, "unit": self.plan.unit}
+
+    def _measure(self, model: Path, test: str, settings: Settings) -> SystemResult:
+        report = self._report(model, test, settings)
+        delays: list[float] = []
+        for outcome in report.outcomes:
+            aligned = self.references(test).get(outcome.id)
+            if outcome.counts.errors == 0 and aligned and len(aligned) == len(outcome.settled_seconds):
+                delays += [stood - said for stood, said in zip(outcome.settled_seconds, aligned, strict=True)]
+        counts = report.counts
+        return SystemResult(
+            error_rate=report.error_rate or 0.0,
+            errors=counts.errors,
+            words=counts.words,
+            cost_ratio=report.cost_ratio,
+            real_time_factor=report.real_time_factor,
+            counts=tuple((outcome.counts.errors, outcome.counts.words) for outcome in report.outcomes),
+            delays_seconds=tuple(round(delay, 3) for delay in delays),
+        )
+
+    def _report(self, model: Path, test: str, settings: Settings) -> EvaluationReport:
+        recognizer = Recognizer.load(model, **settings)
+        return evaluate(recognizer, readable(self._utterances(test), recognizer.vocabulary), unit=self.plan.unit)
+
+    def _utterances(self, test: str) -> list[Utterance]:
+        return read_manifest(self.plan.tests[test])[: self.plan.limit or None]
+
+    def _references(self, test: str) -> Mapping[str, tuple[float, ...]]:
+        """The end of each reference word, by forced alignment with the CTC of the shared encoder, for all systems."""
+        encoder = self.encoder()
+        try:
+            placed = align_words(encoder, self._utterances(test)) if encoder else {}
+        except DataError as error:
+            raise DataError(f"{self.plan.tests[test]}: {error}") from None
+        return {name: tuple(word.end_seconds for word in words) for name, words in placed.items()}
+
+
+def seeds_of(runs: Runs, system: System) -> Iterator[Path]:
+    """The models of a system or choice, one for each seed."""
+    return map(runs.trained, runs.plan.trainings(system))
+
+
+def run_only(plan: Comparison, runs: Runs, names: Sequence[str], seeds: Sequence[int] | None = None) -> None:
+    """Train and evaluate only these systems or choices; several processes can share the work."""
+    known = {system.name: system for system in (*plan.systems, *plan.choices)}
+    if lost := [name for name in names if name not in known]:
+        raise ConfigError(f'"{lost[0]}" is not the name of a system; there are {", ".join(known)}')
+    systems = [known[name] for name in names]
+    runs.check(systems, seeds)
+    for system in systems:
+        for training in plan.trainings(system, seeds):
+            model = runs.trained(training)
+            for test in plan.tests:
+                runs.measured(system.name, model, test, system.decoding, alone=not system.of)
+
+
+def _found(path: Path, stamp: dict[str, Any]) -> SystemResult | None:
+    """An earlier result, if it is of the same model and test set."""
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return _measured(result) if result.pop("of") == stamp else None
+
+
+def _measured(told: dict[str, Any]) -> SystemResult:
+    pairs = {
+        name: tuple(tuple(x) if isinstance(x, list) else x for x in told[name]) for name in ("counts", "delays_seconds")
+    }
+    return SystemResult(**{**told, **pairs})
+
+
+def _file(path: Path) -> list[int]:
+    """Size and time of a file, to detect changes."""
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns]

@@ -1,0 +1,230 @@
+"""A model is a folder that loads by its path alone.
+
+    weights.safetensors      the network, in single precision or half
+    config.toml              its sizes and how it is searched
+    vocabulary.json          what it can write
+    statistics.safetensors   mean and deviation of its features
+    README.md                the model card
+    lm/                      a language model to search with, if there is one
+    graphs.json, *.onnx      the network without its weights, to run without PyTorch, if it has been exported
+    SHA256SUMS               checksums of all files but config.toml and README.md, in the format of sha256sum
+
+A language model is such a folder too, without statistics, and its config.toml says `kind = "lm"`.
+Models that come with the package are folders of `headsync/models/`, found by their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from headsync._atomic_write import write_atomically
+from headsync.config import Config
+from headsync.errors import ConfigError, ModelError
+from headsync.frontend.features import Statistics
+from headsync.recipe import build, dump
+from headsync.text.vocabulary import Vocabulary
+
+WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
+    "weights.safetensors",
+    "config.toml",
+    "vocabulary.json",
+    "statistics.safetensors",
+    "README.md",
+)
+GRAPHS = "graphs.json"  # of a model that has been exported: what its graphs are of
+CHECKSUMS = "SHA256SUMS"
+EDITABLE = (CONFIG, CARD)  # without a checksum
+LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded where it has weight
+SHIPPED = Path(__file__).parent / "models"
+DEFAULT = "digits-en"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """All of a model but its network, which an engine loads from `weights`."""
+
+    path: Path
+    config: Config
+    vocabulary: Vocabulary
+    statistics: Statistics
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+
+@dataclass(frozen=True)
+class LanguageFolder:
+    """A language model, all of it but the network."""
+
+    path: Path
+    config: Config
+    vocabulary: Vocabulary
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+
+class NamedModel(NamedTuple):
+    """A model folder and the name that users and clients call it by."""
+
+    name: str
+    path: Path
+
+
+def shipped() -> dict[str, Path]:
+    """The models that come with the package, by name."""
+    return {path.parent.name: path.parent for path in sorted(SHIPPED.glob(f"*/{CONFIG}"))}
+
+
+def cache_folder() -> Path:
+    """The folder of downloaded models."""
+    if given := os.environ.get("HEADSYNC_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headsync" / "models"
+
+
+def cached() -> dict[str, Path]:
+    """The downloaded models by name."""
+    folders = sorted(path.parent for path in cache_folder().glob(f"*/{CONFIG}"))
+    return {folder.name: folder for folder in folders if not folder.name.endswith(".download")}
+
+
+def find(name_or_folder: str | Path | None = None) -> Path:
+    """The folder of a model; accepts what `find_named` accepts."""
+    return find_named(name_or_folder).path
+
+
+def find_named(model: str | Path | None = None) -> NamedModel:
+    """The name and folder of a model.
+
+    `model` is a shipped model's name, a folder, or `NAME=FOLDER`, which gives the folder another name. None is the
+    default model. A folder without a given name is called by its last path component.
+    """
+    name, equals, folder = str(model).partition("=")
+    if equals and name and "/" not in name and not Path(str(model)).is_dir():
+        return NamedModel(name, _find_folder(folder))
+    path = _find_folder(DEFAULT if model is None else str(model))
+    return NamedModel(path.resolve().name, path)
+
+
+def _find_folder(name: str) -> Path:
+    models = shipped()
+    if name in models:
+        return models[name]
+    path = Path(name)
+    if name and path.is_dir():
+        return path
+    known = {**cached(), **models}
+    if name in known:
+        return known[name]
+    raise ModelError(
+        f"{name or '(empty)'}: neither a folder nor a model by name; these are known: {', '.join(known) or 'none'}"
+    )
+
+
+def load_folder(path: Path) -> ModelFolder:
+    """Read a model folder, all of it but the network."""
+    config = _config(path, "recogniser")
+    _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
+    verify_checksums(path)
+    vocabulary = Vocabulary.load(path / VOCABULARY)
+    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.features.columns))
+
+
+def load_weights(path: Path) -> dict[str, NDArray[Any]]:
+    """The weights of a network by name; what is kept in half precision is computed with in single precision."""
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: damaged ({error}); copy or train it again") from None
+    return {name: each.astype(np.float32) if each.dtype == np.float16 else each for name, each in found.items()}
+
+
+def load_language_folder(path: Path) -> LanguageFolder:
+    """Read the folder of a language model, all of it but the network."""
+    config = _config(path, "lm")
+    _check_files(path, (WEIGHTS, VOCABULARY))
+    verify_checksums(path)
+    return LanguageFolder(path, config, Vocabulary.load(path / VOCABULARY))
+
+
+def _config(path: Path, kind: str) -> Config:
+    _check_files(path, (CONFIG,))
+    try:
+        tree = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        config = build(Config, tree, str(path / CONFIG))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
+        raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
+    if config.kind != kind:
+        raise ModelError(f"{path}: this is {_SPOKEN[config.kind]}, where {_SPOKEN[kind]} is needed")
+    return config
+
+
+_SPOKEN = {"recogniser": "a recogniser", "lm": "a language model"}
+
+
+def _check_files(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if not (path / name).is_file():
+            raise ModelError(f"{path}: {name} is missing, so this is not a whole model folder; copy or train it again")
+
+
+@contextmanager
+def checksummed(path: Path) -> Iterator[None]:
+    """Write files of a model folder inside; interrupted, they leave a folder without checksums."""
+    (path / CHECKSUMS).unlink(missing_ok=True)
+    yield
+    names = sorted(file.name for file in path.iterdir() if file.is_file() and file.name not in EDITABLE)
+    lines = [f"{_sha256(path / name)}  {name}\n" for name in names]
+    write_atomically(path / CHECKSUMS, "".join(lines).encode())
+
+
+def verify_checksums(path: Path) -> None:
+    """Compare the files of a model folder with its checksums, if it has any."""
+    if not (path / CHECKSUMS).is_file():
+        return
+    for line in (path / CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines():
+        expected, _, name = line.partition("  ")
+        if not (path / name).is_file():
+            raise ModelError(f"{path}: {name or CHECKSUMS} is missing or damaged; copy or export the model again")
+        if _sha256(path / name) != expected:
+            raise ModelError(
+                f"{path / name}: damaged: its checksum differs from the one in {CHECKSUMS}; copy or train the model "
+                f"again, or delete {CHECKSUMS} if you changed the file on purpose"
+            )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); copy the model again") from None
+
+
+def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
+    """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
+    save_language_folder(path, config, vocabulary)
+    statistics.save(path / STATISTICS)
+
+
+def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """The same for a language model, which has no features and so no statistics of them."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / CHECKSUMS).unlink(missing_ok=True)
+    write_atomically(path / CONFIG, dump(config).encode())
+    vocabulary.save(path / VOCABULARY)

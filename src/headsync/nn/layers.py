@@ -1,0 +1,35 @@
+"""Pieces that encoder and decoder share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headsync.attention.cross_attention import split_heads
+from headsync.attention.dropout import relu_dropout
+from headsync.config import NetworkConfig
+
+__all__ = ["FeedForward", "positions", "split_heads"]
+
+
+class FeedForward(nn.Module):
+    """Norm, two linear layers with a ReLU between."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(network.width)
+        self.first = nn.Linear(network.width, network.feedforward)
+        self.second = nn.Linear(network.feedforward, network.width)
+        self.dropout = network.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(relu_dropout(self.first(self.norm(x)), self.dropout, self.training))
+
+
+def positions(places: Tensor, width: int) -> Tensor:
+    """Sinusoids for the given places, (..., width)."""
+    rate = torch.exp(torch.arange(0, width, 2, device=places.device) * (-math.log(10_000.0) / width))
+    angle = places.unsqueeze(-1) * rate
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)

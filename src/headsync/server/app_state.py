@@ -1,0 +1,70 @@
+"""What all routes of one process share: models, limits, metrics, and the threads that recognition runs in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headsync.errors import ConfigError
+from headsync.server.errors import unknown_model
+from headsync.server.limits import Limits, StreamLimiter
+from headsync.server.metrics import Metrics
+from headsync.server.model_service import ModelService
+from headsync.server.pcm_stream import AudioSession
+from headsync.server.session_options import SessionOptions
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Access:
+    """How clients reach the models."""
+
+    origins: tuple[str, ...] = ()  # whose pages may use the server, beside its own
+    aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models
+
+
+class AppState:
+    """The state of one server process."""
+
+    def __init__(
+        self,
+        services: Sequence[ModelService],
+        limits: Limits,
+        token: str | None = None,
+        access: Access = Access(),  # noqa: B008
+    ) -> None:
+        self.services = {service.name: service for service in services}  # by the names that clients use
+        self.limits, self.token, self.access = limits, token, access
+        for alias, model in access.aliases.items():
+            if model not in self.services or alias in self.services:
+                served = ", ".join(self.services)
+                raise ConfigError(f"--alias {alias}={model}: the alias must be new and the model one of {served}")
+        self.limiter, self.metrics = StreamLimiter(limits.streams), Metrics()
+        # One thread for each stream: threads that wait for the network are what a batch is formed from.
+        self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
+        for service in services:
+            if service.batching is not None:
+                service.batching.observe = self.metrics.observe_batch
+
+    def service(self, name: str = "") -> ModelService:
+        """The model of this name; without a name, the first."""
+        name = self.access.aliases.get(name, name)
+        found = self.services.get(name or next(iter(self.services)))
+        if found is None:
+            raise unknown_model(name, list(self.services))
+        return found
+
+    def open_session(self, options: SessionOptions = SessionOptions()) -> AudioSession:  # noqa: B008
+        """A new session of the chosen model."""
+        return self.service(options.model).open_session(options, self.limits)
+
+    async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run blocking work in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,52 @@
+"""Errors of a stream or request: a code for programs, a message for people, a WebSocket close code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headsync.errors import HeadsyncError
+
+# WebSocket close codes.
+NORMAL, GOING_AWAY, POLICY, INTERNAL, TRY_LATER = 1000, 1001, 1008, 1011, 1013
+
+CLOSE_CODES = {
+    "message": POLICY,  # unknown, malformed, or not allowed in this state
+    "version": POLICY,
+    "setting": POLICY,
+    "model": POLICY,
+    "audio": POLICY,
+    "too-long": POLICY,
+    "idle": POLICY,
+    "busy": TRY_LATER,
+    "draining": GOING_AWAY,
+    "internal": INTERNAL,
+}
+
+
+class StreamError(HeadsyncError):
+    """An error that ends a stream."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.close_code = code, CLOSE_CODES[code]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error message of `/v1/stream`."""
+        return {"type": "error", "code": self.code, "message": " ".join(str(self).split())}
+
+
+def unknown_model(name: str, served: Sequence[str]) -> StreamError:
+    """The error for a model name that is not served."""
+    names = ", ".join(f'"{one}"' for one in served)
+    return StreamError("model", f'There is no model "{name}"; this server has {names}.')
+
+
+def internal_error() -> StreamError:
+    """The error for a fault of the server; the log has the traceback."""
+    return StreamError("internal", "The server failed on this request; its log has the details. Try again.")
+
+
+def api_error(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
+    """The body of an HTTP error, as OpenAI's API has it."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -1,0 +1,108 @@
+"""A model that the server offers: loaded once, shared by all streams, each with its own decoding settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headsync.config import DecodingConfig, EndpointConfig
+from headsync.engine import Engine
+from headsync.errors import ConfigError
+from headsync.model_folder import CARD, find_named
+from headsync.recognizer import Recognizer, Session, changed_settings
+from headsync.server.batching import BatchingEngine
+from headsync.server.limits import Limits
+from headsync.server.session_options import SessionOptions
+from headsync.text.vocabulary import Vocabulary
+
+# Settings that a stream may choose; they do not change the network.
+STREAM_SETTINGS = ("beam", "ctc_weight", "nbest", "pause_seconds", "longest_seconds", "silence_seconds")
+
+
+MAX_LISTED_WORDS = 50  # a longer vocabulary is not listed
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model to serve, and its decoding settings for streams that choose none."""
+
+    model: str | None = None  # as `find_named` takes it
+    lm: Path | None = None
+    hotwords: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()  # of decoding and endpointing; None: as stored with the model
+    threads: int = 1
+    batching: bool = True
+    engine: str = "auto"
+
+
+class ModelService:
+    """Opens sessions of one model. With batching, all sessions share the network."""
+
+    def __init__(
+        self, recognizer: Recognizer, hotwords: Sequence[tuple[str, float]], batching: bool, name: str | None = None
+    ) -> None:
+        self.name = name or recognizer.folder.path.resolve().name
+        self.created = int(recognizer.folder.weights.stat().st_mtime)
+        self.batching = BatchingEngine(recognizer.engine) if batching else None
+        self.description = card_summary(recognizer.folder.path)
+        self.vocabulary = _short_word_list(recognizer.vocabulary)
+        self._hotwords = hotwords
+        self._decoding, self._endpoint = recognizer.search.config, recognizer.endpointer.config
+        self._lm = getattr(recognizer.search, "language", None)
+        self._folder = recognizer.folder
+        self._engine: Engine = self.batching or recognizer.engine
+        self._default = self._recognizer(self._decoding, self._endpoint, hotwords)
+
+    @classmethod
+    def load(cls, options: ModelOptions) -> ModelService:
+        name, path = find_named(options.model)
+        recognizer = Recognizer.load(
+            path,
+            threads=options.threads,
+            engine=options.engine,
+            lm=options.lm,
+            hotwords=options.hotwords,
+            **dict(options.settings),
+        )
+        return cls(recognizer, options.hotwords, options.batching, name)
+
+    def open_session(self, options: SessionOptions = SessionOptions(), limits: Limits = Limits()) -> Session:  # noqa: B008
+        """A new session; raises ConfigError for options that are not allowed."""
+        recognizer = self._default
+        if options.settings or options.hotwords:
+            decoding, endpoint = self._settings_of(options.settings, limits)
+            recognizer = self._recognizer(decoding, endpoint, options.hotwords or self._hotwords)
+        return recognizer.session(options.attention)
+
+    def _settings_of(self, settings: Mapping[str, Any], limits: Limits) -> tuple[DecodingConfig, EndpointConfig]:
+        for name in settings:
+            if name not in STREAM_SETTINGS:
+                raise ConfigError(f"settings: a stream cannot set {name}; it can set {', '.join(STREAM_SETTINGS)}")
+        decoding, endpoint = changed_settings(self._decoding, self._endpoint, settings, "settings")
+        if max(decoding.beam, decoding.nbest) > limits.beam:
+            raise ConfigError(f"settings: beam and nbest must be at most {limits.beam} on this server")
+        return replace(decoding, beam=max(decoding.beam, decoding.nbest)), endpoint
+
+    def _recognizer(
+        self, decoding: DecodingConfig, endpoint: EndpointConfig, hotwords: Sequence[tuple[str, float]]
+    ) -> Recognizer:
+        return Recognizer(self._folder, self._engine, decoding, self._lm, hotwords, endpoint)
+
+
+def card_summary(folder: Path) -> str | None:
+    """The first paragraph of the model card: what the model recognises."""
+    try:
+        card = (folder / CARD).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    paragraphs = [" ".join(part.split()) for part in card.split("\n\n")]
+    return next((part for part in paragraphs if part and not part.startswith(("#", "|", "---", "<!--"))), None)
+
+
+def _short_word_list(vocabulary: Vocabulary) -> list[str] | None:
+    """All words of a small word vocabulary; None for others."""
+    if vocabulary.kind != "words" or len(vocabulary.tokens) > MAX_LISTED_WORDS:
+        return None
+    return [token for token in vocabulary.tokens if not token.startswith("<")]

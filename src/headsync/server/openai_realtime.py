@@ -1,0 +1,197 @@
+"""OpenAI's Realtime API for transcription (`/v1/realtime`), without sockets: events in, events out.
+
+A session is configured with `session.update`. Audio is base64 PCM16. With server VAD, the recogniser's endpointer ends
+an item; without it, the client does, with `input_audio_buffer.commit`. Deltas carry committed text only, so the
+concatenated deltas of an item are its transcript. An error of the client is an error event; the session continues.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from headsync.errors import ConfigError
+from headsync.events import Event, Final, Partial
+from headsync.server.errors import StreamError
+from headsync.server.limits import Limits
+from headsync.server.openai_format import SentText, next_delta
+from headsync.server.openai_realtime_config import RealtimeConfig, require
+from headsync.server.pcm_stream import PcmStream, Usage
+from headsync.server.protocol import OpenSession, Reply, read_object
+
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+FATAL = ("too-long", "idle", "busy", "draining", "internal")  # errors that close the connection
+
+Messages: TypeAlias = list[dict[str, Any]]
+
+
+class RealtimeStream:
+    """One connection to `/v1/realtime`. `model_name` resolves an alias and raises StreamError for unknown models."""
+
+    name = "realtime"
+
+    def __init__(
+        self, model_name: Callable[[str], str], open_session: OpenSession, limits: Limits, model: str = ""
+    ) -> None:
+        self._model_name, self._open, self._limits, self._model = model_name, open_session, limits, model
+        self._config = RealtimeConfig()
+        self._id, self._events, self._items = secrets.token_hex(6), 0, 0
+        self._item: str | None = None  # the item whose text is being sent
+        self._previous_item: str | None = None
+        self._sent = SentText()
+        self._before = Usage()  # audio of earlier sessions of the recogniser
+        self._start_seconds = 0.0  # of the current item
+        self.audio: PcmStream | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return self._before.plus(self.audio)
+
+    def opening(self) -> Reply:
+        """The reply to the connection itself."""
+        try:
+            self._config = replace(self._config, model=self._model_name(self._model))
+        except StreamError as error:
+            return Reply((self._error(error),), error.close_code)
+        return Reply((self._event("session.created", session=self._session()),))
+
+    def receive(self, message: str | bytes) -> Reply:
+        """The reply to one message."""
+        fields: dict[str, Any] = {}
+        try:
+            require(
+                isinstance(message, str), "A binary message is not supported; send audio with input_audio_buffer.append"
+            )
+            fields = read_object(str(message))
+            return self._handle(fields)
+        except StreamError as error:
+            if error.code in FATAL:
+                return self.end(error)
+            return Reply((self._error(error, fields.get("event_id")),))
+
+    def end(self, error: StreamError) -> Reply:
+        """The reply that ends the connection; after too much audio or silence, the last events precede it."""
+        events: list[Event] = []
+        if self.audio is not None and error.code in ("too-long", "idle"):
+            events = self.audio.finish()
+        return Reply((*self._messages(events), self._error(error)), error.close_code, tuple(events))
+
+    def _handle(self, fields: dict[str, Any]) -> Reply:
+        kind = fields.get("type")
+        if kind == "session.update":
+            return self._update(fields.get("session"))
+        if kind == "input_audio_buffer.append":
+            return self._append(fields.get("audio"))
+        if kind == "input_audio_buffer.commit":
+            return self._commit()
+        if kind == "input_audio_buffer.clear":
+            self._before, self.audio, self._item, self._sent = self.usage, None, None, SentText()
+            return Reply((self._event("input_audio_buffer.cleared"),))
+        raise StreamError("message", f'The event type "{kind}" is not supported by transcription sessions.')
+
+    def _update(self, session: Any) -> Reply:
+        require(self.audio is None, "session.update must precede the audio of an item; commit or clear it first")
+        config = self._config.updated(session)
+        config = replace(config, model=self._model_name(config.model))
+        self._open_audio(config)  # raises for settings that the model does not accept
+        self._config = config
+        return Reply((self._event("session.updated", session=self._session()),))
+
+    def _append(self, audio: Any) -> Reply:
+        try:
+            data = base64.b64decode(audio, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise StreamError("audio", "audio must be a base64 string of 16-bit samples.") from None
+        if self.audio is None:
+            self.audio = self._open_audio(self._config)
+            self._start_seconds = self._before.audio_seconds
+        events = self.audio.push(data)
+        messages = self._messages(events)
+        if error := self.audio.length_error:
+            last = self.end(error)
+            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
+        return Reply(tuple(messages), None, tuple(events))
+
+    def _commit(self) -> Reply:
+        require(
+            self.audio is not None and self.audio.audio_seconds > 0,
+            "The audio buffer is empty; append audio before the commit",
+        )
+        assert self.audio is not None
+        events, completed = self.audio.finish(), self._items
+        messages = self._messages(events)
+        end_seconds = self.usage.audio_seconds
+        if not self._config.server_vad or self._items == completed:
+            messages += self._complete(end_seconds)
+        self._before, self.audio = self.usage, None
+        return Reply(tuple(messages), None, tuple(events))
+
+    def _open_audio(self, config: RealtimeConfig) -> PcmStream:
+        try:
+            session = self._open(config.options)
+        except ConfigError as error:
+            raise StreamError("setting", str(error)) from None
+        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
+        return PcmStream(session, config.sample_rate, "pcm16", max_seconds)
+
+    def _messages(self, events: Sequence[Event]) -> Messages:
+        """The events of the API for events of the recogniser."""
+        messages: Messages = []
+        for event in events:
+            if not isinstance(event, Partial | Final):
+                continue
+            if event.words and self._item is None and self._config.server_vad:
+                messages.append(self._speech_started(event.words[0].start_seconds))
+            text, self._sent = next_delta(self._sent, event)
+            if text:
+                delta = {"item_id": self._current_item(), "content_index": 0, "delta": text}
+                messages.append(self._event(f"{TRANSCRIPTION}.delta", **delta))
+            if isinstance(event, Final) and self._item and self._config.server_vad:
+                end_seconds = self._before.audio_seconds + event.time_seconds
+                stopped = {"audio_end_ms": round(1000 * end_seconds), "item_id": self._item}
+                messages.append(self._event("input_audio_buffer.speech_stopped", **stopped))
+                messages += self._complete(end_seconds)
+        return messages
+
+    def _speech_started(self, seconds: float) -> dict[str, Any]:
+        self._start_seconds = self._before.audio_seconds + seconds
+        milliseconds = round(1000 * self._start_seconds)
+        return self._event(
+            "input_audio_buffer.speech_started", audio_start_ms=milliseconds, item_id=self._current_item()
+        )
+
+    def _complete(self, end_seconds: float) -> Messages:
+        """The events that end an item."""
+        item, previous = self._current_item(), self._previous_item
+        usage = {"type": "duration", "seconds": round(max(0.0, end_seconds - self._start_seconds), 3)}
+        content = [{"type": "input_audio", "transcript": None}]
+        message = {"id": item, "object": "realtime.item", "type": "message", "role": "user", "status": "completed"}
+        done = {"item_id": item, "content_index": 0, "transcript": self._sent.text, "usage": usage}
+        self._item, self._previous_item, self._sent, self._start_seconds = None, item, SentText(), end_seconds
+        self._items += 1
+        return [
+            self._event("input_audio_buffer.committed", item_id=item, previous_item_id=previous),
+            self._event("conversation.item.added", previous_item_id=previous, item={**message, "content": content}),
+            self._event(f"{TRANSCRIPTION}.completed", **done),
+        ]
+
+    def _current_item(self) -> str:
+        self._item = self._item or f"item_{self._id}_{self._items + 1}"
+        return self._item
+
+    def _session(self) -> dict[str, Any]:
+        return {"id": f"sess_{self._id}", **self._config.to_dict()}
+
+    def _error(self, error: StreamError, event_id: Any = None) -> dict[str, Any]:
+        kind = "server_error" if error.code in ("busy", "draining", "internal") else "invalid_request_error"
+        caused_by = event_id if isinstance(event_id, str) else None
+        details = {"type": kind, "code": error.code, "message": str(error), "param": None, "event_id": caused_by}
+        return self._event("error", error=details)
+
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self._events += 1
+        return {"type": kind, "event_id": f"event_{self._id}_{self._events}", **fields}

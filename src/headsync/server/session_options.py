@@ -1,0 +1,19 @@
+"""What a client chooses for its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Hotwords: TypeAlias = Sequence[tuple[str, float]]  # phrases with their boosts
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Options of one stream; the defaults are those of the server."""
+
+    model: str = ""  # empty: the first model
+    settings: Mapping[str, Any] = field(default_factory=dict)  # decoding settings
+    hotwords: Hotwords = ()
+    attention: bool = False  # send attention events

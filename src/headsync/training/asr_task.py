@@ -1,0 +1,280 @@
+"""Training of recognisers: utterances, joint loss, and the evaluation on the development set.
+
+Shapes: B rows, T encoder frames, L output steps, V output classes.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jiwer
+import torch
+from torch import Tensor, nn
+
+from headsync.attention import mechanism_of
+from headsync.attention.base import Phase
+from headsync.config import Config, DataConfig
+from headsync.corpora.manifest import Utterance, read_manifest
+from headsync.corpora.shards import is_sharded, read_shards
+from headsync.errors import ConfigError, DataError
+from headsync.frontend.features import Features, Statistics
+from headsync.model_folder import STATISTICS, checksummed, save_folder
+from headsync.nn.model import Model, Output
+from headsync.text.vocabulary import Vocabulary, build_vocabulary
+from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
+from headsync.training.bucketing import FRAMES_PER_SECOND, Split, at_speeds, plan, plan_shards
+from headsync.training.checkpoint import Optimiser, Progress
+from headsync.training.distributed import ALONE, Ranks
+from headsync.training.forced_alignment import trigger_limits
+from headsync.training.losses import Losses, count_errors, joint_loss, loss_terms
+from headsync.training.model_card import recogniser_card
+from headsync.training.optimisation import align_in_float32, recompute
+from headsync.training.report import Style
+from headsync.training.schedule import noam
+from headsync.training.trainer import CHECKPOINT, Epoch, Say, Task, Trainer, check_folder, part_of_pass
+from headsync.training.warm_start import take_statistics, take_weights
+
+
+class DevResult(NamedTuple):
+    """Means over the development set, to steer training by."""
+
+    loss: float
+    attention_error: float | None  # of output steps, given the true tokens before; None if the encoder learns alone
+    ctc_error: float  # token error rate of greedy CTC
+
+
+@dataclass
+class AsrTask(Task[Batch, DevResult]):
+    """The training of a recogniser."""
+
+    config: Config
+    vocabulary: Vocabulary
+    model: Model
+    optimiser: Optimiser
+    train: list[Utterance]
+    dev: list[Utterance]
+    statistics: Statistics
+
+    remedy = "lower training.noam_factor or raise training.warmup_updates"
+
+    def __post_init__(self) -> None:
+        self.features = Features.of(self.config.features)
+        self.terms = loss_terms(self.config.training)
+        self.style = Style(_figures, _dev_figures, "s/s", FRAMES_PER_SECOND)
+
+    def batches(self, progress: Progress, split: Split) -> Epoch[Batch]:
+        batches = self.train_batches(progress.epoch)
+        return Epoch(len(batches), load(batches, progress.batch, self.config.data.workers, split))
+
+    def rate(self, progress: Progress) -> float:
+        settings = self.config.training
+        return noam(progress.update + 1, self.config.network.width, settings.noam_factor, settings.warmup_updates)
+
+    def loss(self, network: nn.Module, part: Batch, update: int) -> Losses:
+        batch = part.to(self.model.ctc.weight.device)
+        return joint_loss(self._output(network, batch, update), batch, self.terms)
+
+    def evaluate(self, update: int, ranks: Ranks) -> DevResult:
+        """Evaluate in the phase of the last update; several processes divide the batches."""
+        sums = torch.zeros(5, dtype=torch.float64)
+        batches = self.dev_batches()
+        for number in range(ranks.rank, len(batches), ranks.count):
+            batch = batches[number].to(ranks.device)
+            output = self._output(self.model, batch, update)
+            losses = joint_loss(output, batch, self.terms)
+            steps = int((batch.targets_BL != PADDING).sum())
+            wrong = 0 if output.decoder_BLV is None else int(count_errors(output, batch)[0])
+            figures = (float(losses.joint) * steps, steps, wrong, *ctc_errors(output.ctc_BTV, output.frames_B, batch))
+            sums += torch.tensor(figures, dtype=torch.float64)
+        loss, steps, wrong, edits, tokens = ranks.total(sums).tolist()
+        loss = loss / steps if math.isfinite(loss) else math.inf
+        return DevResult(loss, None if self.config.training.alone else wrong / steps, edits / max(1, tokens))
+
+    def card(self, progress: Progress, result: DevResult) -> str:
+        return recogniser_card(
+            self.config, self.vocabulary, self.model, len(self.train), progress, (result.loss, _dev_figures(result))
+        )
+
+    def next_command(self, model: Path) -> str:
+        return shlex.join(["headsync", "evaluate", str(model), self.config.data.dev])
+
+    def candidates(self, progress: Progress) -> list[tuple[float, int]]:
+        """None in the first epoch with halting: the loss without halting is that of an easier task."""
+        last_untruncated = self.config.training.untruncated_updates
+        begins = progress.update - progress.batch <= last_untruncated < progress.update
+        return [] if begins else progress.best
+
+    def may_stop(self, progress: Progress) -> bool:
+        """Not in the first phase."""
+        return self.phase(progress.update).halts
+
+    def phase(self, update: int) -> Phase:
+        """How output steps stop in an update: no halting at first, then sharpness rises linearly."""
+        training, sharpness = self.config.training, self.config.decoder.sharpness
+        since = update - training.untruncated_updates
+        if since <= 0:
+            return Phase(halts=False)
+        risen = min(1.0, since / training.sharpen_updates) if training.sharpen_updates else 1.0
+        return Phase(sharpness=1.0 + (sharpness - 1.0) * risen)
+
+    def rows(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, which is a whole pass over the corpus or an even part of one."""
+        settings, parts = self.config.training, self.config.training.epochs_per_pass
+        whole_pass, part = divmod(epoch, parts)
+        if is_sharded(Path(self.config.data.train)):
+            at_once = self.config.data.shards_at_once
+            rows = plan_shards(self.train, settings.batch_frames, settings.seed, whole_pass, at_once)
+        else:
+            in_order = settings.shortest_first and whole_pass == 0
+            rows = plan(self.train, settings.batch_frames, settings.seed, whole_pass, in_order)
+        return part_of_pass(rows, part, parts)
+
+    def train_batches(self, epoch: int) -> Batches:
+        """All batches of an epoch."""
+        augment = (self.config.training, epoch)
+        return Batches(self.train, self.vocabulary, self.statistics, self.rows(epoch), augment, self.features)
+
+    def dev_batches(self) -> Batches:
+        """The development set, always in the same batches."""
+        rows = plan(self.dev, self.config.training.batch_frames, 0, 0)
+        return Batches(self.dev, self.vocabulary, self.statistics, rows, features=self.features)
+
+    def _output(self, network: nn.Module, batch: Batch, update: int) -> Output:
+        phase = self.phase(update)
+        self.model.decoder.set_phase(phase)
+        limit_BL = trigger_limits(self.model, batch, self.config) if phase.halts else None
+        return network(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limit_BL)
+
+
+def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevResult]:
+    """Read the data, build the network, and load the last checkpoint if there is one."""
+    train_set, dev_set = (_utterances(config, name) for name in ("train", "dev"))
+    vocabulary = ranks.shared(lambda: build_vocabulary(config.data, [u.text for u in train_set]))
+    train_set = _usable(at_speeds(train_set, config.training.all_speeds), vocabulary, config, "train", say)
+    dev_set = _usable(dev_set, vocabulary, config, "dev", say)
+    model = build_model(config, vocabulary)
+    if not (Path(config.training.folder) / CHECKPOINT).exists():
+        take_weights(model, vocabulary, config.training, say)
+    folder = check_folder(config, vocabulary)
+    statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
+    adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+    task = AsrTask(config, vocabulary, model, adam, train_set, dev_set, statistics)
+    trainer = Trainer(task, ranks, say)
+    if ranks.first:
+        with checksummed(trainer.model_folder):  # a resumed run has weights there already
+            save_folder(trainer.model_folder, config, vocabulary, statistics)
+    _introduce(task, say)
+    return trainer
+
+
+def build_model(config: Config, vocabulary: Vocabulary) -> Model:
+    """The network with its initial weights."""
+    torch.manual_seed(config.training.seed)
+    model = Model(config, config.features.columns, vocabulary.size)
+    if config.training.alone:
+        model.decodes = False
+        model.decoder.requires_grad_(False)
+    if config.training.recompute:
+        recompute(list(model.encoder.layers), "forward")
+        recompute(model.decoder.layers, "whole")
+    if config.training.precision != "float32":
+        align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
+    return model
+
+
+def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:
+    """Edits and reference tokens of greedy CTC."""
+    edits = tokens = 0
+    best_BT, targets_BL = ctc_BTV.argmax(-1).cpu(), batch.targets_BL.cpu()
+    for best, frames, target in zip(best_BT, frames_B.tolist(), targets_BL, strict=True):
+        labels = torch.unique_consecutive(best[:frames])
+        hypothesis = " ".join(str(int(label)) for label in labels if label != 0)
+        reference = [str(int(t)) for t in target[target != PADDING][:-1]]
+        tokens += len(reference)
+        edits += _edits(" ".join(reference), hypothesis)
+    return edits, tokens
+
+
+def class_count_warning(vocabulary: Vocabulary, data: DataConfig) -> str | None:
+    """A sentence if the number of output classes is not that of the published system.
+
+    Papers count the blank and the end of a sentence among the classes, or do not.
+    """
+    published, tokens = data.published_classes, len(vocabulary.tokens)
+    if not published or published in (tokens, vocabulary.size):
+        return None
+    kinds = f"{data.train} has {tokens} {vocabulary.kind}, {vocabulary.size} classes with blank and sentence end"
+    return f"{kinds}; the published system has {published}: the texts differ, or parts of the corpus are missing"
+
+
+def _utterances(config: Config, name: str) -> list[Utterance]:
+    path = getattr(config.data, name)
+    if not path:
+        raise ConfigError(f"data.{name} is not set; name a manifest, which `headsync prepare` makes")
+    if is_sharded(Path(path)) and name == "dev":
+        raise ConfigError(f"data.dev = {path!r} is a folder; name a manifest, shards are for data.train")
+    utterances = read_shards(Path(path)) if is_sharded(Path(path)) else read_manifest(Path(path))
+    check_not_empty(utterances, path)
+    return utterances
+
+
+def _usable(
+    utterances: list[Utterance], vocabulary: Vocabulary, config: Config, name: str, say: Say
+) -> list[Utterance]:
+    path = getattr(config.data, name)
+    try:
+        fit, short = usable(utterances, vocabulary)
+    except DataError as error:
+        remedy = "set data.unknown = true, or correct the texts: the vocabulary is built from data.train"
+        raise DataError(f"data.{name} = {path!r}: {error} {remedy}") from None
+    check_not_empty(fit, path)
+    if short:
+        say(f"{path}: left out {len(short)} utterances, too short for their text: {_some(short)}")
+    return fit
+
+
+def _introduce(task: AsrTask, say: Say) -> None:
+    settings, parameters = task.config.training, sum(p.numel() for p in task.model.parameters())
+    sizes = f"{parameters / 1e6:.2f} M parameters, {len(task.train)} utterances, {task.vocabulary.size} classes"
+    say(f"{sizes}, in {settings.folder}")
+    if warning := class_count_warning(task.vocabulary, task.config.data):
+        say(warning)
+    updates = len(task.rows(0)) * settings.epochs
+    if updates <= settings.untruncated_updates:
+        say(
+            f"no step will halt: the run has about {updates} updates, training.untruncated_updates = "
+            f"{settings.untruncated_updates}; raise training.epochs or lower training.untruncated_updates"
+        )
+    counts_late = mechanism_of(task.config.decoder).counts_late and settings.quantity_weight > 0
+    if counts_late and not settings.untruncated_updates and not settings.start_from:
+        say(
+            "heads that count tokens from the first update learn to stop on the first frame; "
+            "raise training.untruncated_updates or set training.quantity_weight to 0"
+        )
+
+
+def _figures(means: Mapping[str, float]) -> str:
+    error = f" error {means['error']:.1%}" if "error" in means else ""
+    return f"loss {means['loss']:.3f}{error}"
+
+
+def _dev_figures(result: DevResult) -> str:
+    error = "" if result.attention_error is None else f"attention error {result.attention_error:.2%}, "
+    return f"{error}CTC error {result.ctc_error:.2%}"
+
+
+def _some(utterances: Sequence[Utterance]) -> str:
+    names = [u.id for u in utterances[:5]]
+    return ", ".join(names) + (", ..." if len(utterances) > 5 else "")
+
+
+def _edits(reference: str, hypothesis: str) -> int:
+    if not reference:
+        return len(hypothesis.split())
+    counts = jiwer.process_words(reference, hypothesis)
+    return counts.substitutions + counts.deletions + counts.insertions

@@ -1,0 +1,93 @@
+"""Which utterances or sentences form a batch (of similar length, within a budget), and which process computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headsync.corpora.manifest import Utterance
+
+FRAMES_PER_SECOND = 100
+P = TypeVar("P")
+
+
+class Share(NamedTuple, Generic[P]):
+    """What one process computes of a batch, in one part or several."""
+
+    parts: list[P]
+    weights: list[float]  # the share of each part in the output steps of the whole batch
+    size: int  # feature frames or tokens of these parts
+
+    @classmethod
+    def whole(cls, batch: P, size: int = 0) -> Share[P]:
+        return cls([batch], [1.0], size)
+
+
+class Split(NamedTuple):
+    """How a batch is divided among processes, and by each of them into parts."""
+
+    rank: int = 0
+    processes: int = 1
+    parts: int = 1
+
+    def rows(self, rows: Sequence[int]) -> list[list[int]]:
+        """The rows of each part of this process that has any; rows of similar length are spread over all parts."""
+        every = self.processes * self.parts
+        return [part for n in range(self.parts) if (part := list(rows[self.rank + n * self.processes :: every]))]
+
+
+WHOLE = Split()
+
+
+def at_speeds(utterances: Sequence[Utterance], speeds: Sequence[float]) -> list[Utterance]:
+    """Every utterance at every speed."""
+    return [replace(u, seconds=u.seconds / speed, speed=speed) for speed in speeds for u in utterances]
+
+
+def plan(
+    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, shortest_first: bool = False
+) -> list[list[int]]:
+    """The batches of an epoch as lists of indices: similar lengths, at most `batch_frames` with padding."""
+    seconds = np.array([u.seconds for u in utterances])
+    return grouped(seconds, seconds * FRAMES_PER_SECOND, batch_frames, (seed, epoch), shortest_first)
+
+
+def plan_shards(
+    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, at_once: int
+) -> list[list[int]]:
+    """The same for shards: `at_once` of them are mixed, in a new order every epoch, and each is read once."""
+    shards: dict[str, list[int]] = {}
+    for index, utterance in enumerate(utterances):
+        shards.setdefault(str(utterance.audio), []).append(index)
+    order = np.random.default_rng([seed, epoch, 1]).permutation(sorted(shards)).tolist()
+    batches = []
+    for first in range(0, len(order), at_once):
+        near = sorted(index for name in order[first : first + at_once] for index in shards[name])
+        rows = plan([utterances[index] for index in near], batch_frames, seed, epoch)
+        batches += [[near[row] for row in batch] for batch in rows]
+    return batches
+
+
+def grouped(
+    lengths: npt.NDArray[Any],
+    costs: npt.NDArray[Any],
+    budget: float,
+    seeds: Sequence[int],
+    shortest_first: bool = False,
+) -> list[list[int]]:
+    """Batches as lists of indices: similar lengths; the largest cost times the rows is within the budget."""
+    rng = np.random.default_rng(list(seeds))
+    order = np.argsort(lengths * rng.uniform(0.9, 1.1, len(lengths)), kind="stable")  # new neighbours every epoch
+    batches: list[list[int]] = [[]]
+    largest = 0.0
+    for index in order.tolist():
+        largest = max(largest, float(costs[index]))
+        if batches[-1] and largest * (len(batches[-1]) + 1) > budget:
+            batches.append([])
+            largest = float(costs[index])
+        batches[-1].append(index)
+    return batches if shortest_first else [batches[i] for i in rng.permutation(len(batches))]

@@ -1,0 +1,114 @@
+"""Checkpoints: everything needed to resume a run exactly, in one safetensors file, written atomically."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from headsync._atomic_write import write_atomically
+from headsync.errors import TrainingError
+from headsync.training.run_settings import difference
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    update: int = 0  # updates done
+    epoch: int = 0  # epochs done
+    batch: int = 0  # batches of the current epoch done
+    best: list[tuple[float, int]] = field(default_factory=list)  # score and epoch of the epochs to average, best first
+    settings: dict[str, Any] = field(default_factory=dict)  # those that must not change when the run resumes
+    scale: float = 0.0  # loss scale and updates since it last changed, in float16
+    growth: int = 0
+
+
+Optimiser = torch.optim.Adam | torch.optim.SGD
+STATE: dict[type, tuple[str, ...]] = {
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.SGD: (),  # without momentum it has no state
+}
+
+
+def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress: Progress) -> None:
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        state = optimiser.state[parameter]  # empty for a parameter that never had a gradient
+        tensors |= {f"adam.{key}.{name}": state[key] for key in STATE[type(optimiser)] if state}
+    write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
+
+
+def check_same(path: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse to resume a run with other settings."""
+    if not path.exists():
+        return
+    if changed := difference(read_progress(path).settings, settings):
+        raise TrainingError(
+            f"{path.parent}: holds a run with other settings: {changed}; "
+            "choose another training.folder, or delete this one"
+        )
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, settings: Mapping[str, Any]) -> Progress:
+    """Restore model and optimiser from a run with the same settings."""
+    check_same(path, settings)
+    progress = read_progress(path)
+    with _damaged(path):
+        _restore(load_file(path), model, optimiser)
+    return progress
+
+
+def read_progress(path: Path) -> Progress:
+    """How far the run of a checkpoint has come."""
+    with _damaged(path), safe_open(path, "pt") as file:
+        progress = Progress(**json.loads(file.metadata()["progress"]))
+        progress.best = [(score, epoch) for score, epoch in progress.best]
+        return progress
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"{path}: this checkpoint does not fit or is damaged ({reason}); delete it to start the run again"
+        ) from None
+
+
+def _restore(tensors: Mapping[str, Tensor], model: nn.Module, optimiser: Optimiser) -> None:
+    model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+    for name, parameter in model.named_parameters():
+        if f"adam.step.{name}" in tensors:  # a parameter that never had a gradient has no state
+            state = {key: tensors[f"adam.{key}.{name}"] for key in STATE[type(optimiser)]}
+            optimiser.state[parameter] = {key: t.to(parameter.device) if t.dim() else t for key, t in state.items()}
+
+
+def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    write_atomically(path, save(_contiguous(weights)))
+
+
+def average(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of several weight files with the same tensors."""
+    mean: dict[str, Any] = {}
+    for path in paths:
+        weights = load_file(path)
+        if mean and mean.keys() != weights.keys():
+            raise KeyError(f"{path} holds other tensors")
+        for name, tensor in weights.items():
+            mean[name] = mean.get(name, 0) + tensor.double() / len(paths)
+    return {name: tensor.float() for name, tensor in mean.items()}
+
+
+def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}

@@ -1,0 +1,154 @@
+"""The joint loss of section 5.1 as a list of terms: CTC, the decoder's cross-entropy, and the quantity loss.
+
+The joint loss is the weighted sum of the terms. Every term is a mean over the output steps of a batch. Another loss is
+another object in the list of `loss_terms`.
+
+Shapes: B rows, T encoder frames, L output steps, V output classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headsync.config import TrainingConfig
+from headsync.nn.model import Output
+from headsync.training.batches import PADDING, Batch
+from headsync.training.distributed import Ranks
+
+
+class Losses(NamedTuple):
+    """The loss of a batch, or of a part of it."""
+
+    joint: Tensor  # a mean over output steps; the gradient is that of this one
+    figures: Mapping[str, Tensor]  # for the log: further means over output steps, without gradient
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        return {"loss": self.joint.detach(), **self.figures}
+
+
+@dataclass(frozen=True)
+class LossTerm(ABC):
+    """One term of the joint loss."""
+
+    weight: float
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    def __call__(self, output: Output, batch: Batch) -> Tensor | None:
+        """The mean over output steps; None if this output has nothing to compute it from."""
+
+
+class CTC(LossTerm):
+    """Negative log likelihood of the tokens over all CTC paths."""
+
+    name = "ctc"
+
+    def __call__(self, output: Output, batch: Batch) -> Tensor:
+        lengths = (batch.targets_BL != PADDING).sum(1) - 1  # without <eos>
+        tokens = batch.targets_BL.clamp(min=0)
+        log_p = output.ctc_BTV.float().log_softmax(-1).transpose(0, 1)
+        total = F.ctc_loss(log_p, tokens, output.frames_B, lengths, reduction="sum", zero_infinity=True)
+        return total / _steps(batch)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(LossTerm):
+    """Cross-entropy of the decoder, with label smoothing."""
+
+    name = "attention"
+    label_smoothing: float = 0.0
+
+    def __call__(self, output: Output, batch: Batch) -> Tensor | None:
+        if output.decoder_BLV is None:
+            return None
+        logits, targets = output.decoder_BLV.flatten(0, 1), batch.targets_BL.flatten()
+        return F.cross_entropy(logits, targets, ignore_index=PADDING, label_smoothing=self.label_smoothing)
+
+
+class Quantity(LossTerm):
+    """|tokens counted - tokens spoken|, or the shortfall of halting sums: a mean over layers and heads."""
+
+    name = "quantity"
+
+    def __call__(self, output: Output, batch: Batch) -> Tensor | None:
+        errors = [a.surplus_BM.abs() for a in output.alignments if a.surplus_BM is not None]
+        errors += [a.shortfall_BM for a in output.alignments if a.shortfall_BM is not None]
+        if not errors:
+            return None
+        return torch.stack([error_BM.mean(1) for error_BM in errors]).mean(0).sum() / _steps(batch)
+
+
+def loss_terms(config: TrainingConfig) -> list[LossTerm]:
+    """The terms that a recipe asks for."""
+    decoder = CrossEntropy(1 - config.ctc_weight, config.label_smoothing)
+    return [CTC(config.ctc_weight), decoder, Quantity(config.quantity_weight)]
+
+
+def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm]) -> Losses:
+    """The weighted sum of the terms, and what the log shows of a batch."""
+    values = {term.name: (term.weight, value) for term in terms if (value := term(output, batch)) is not None}
+    joint = _sum(list(values.values()))
+    figures = {name: value.detach() for name, (_, value) in values.items()}
+    return Losses(joint, {**figures, **_decoder_figures(output, batch)})
+
+
+def merged(parts: Sequence[Losses], weights: Sequence[float], ranks: Ranks) -> dict[str, float]:
+    """The figures of a whole batch; `weights` are the shares of the parts in its output steps.
+
+    A part of weight 0 only keeps its process busy, and its figures are ignored.
+    """
+    if ranks.count == 1 and len(parts) == 1:
+        return {name: float(value) for name, value in parts[0].values.items()}
+    totals = torch.zeros(len(parts[0].values), dtype=torch.float64)
+    for part, weight in zip(parts, weights, strict=True):
+        if weight > 0:
+            totals += weight * torch.tensor([float(value) for value in part.values.values()], dtype=torch.float64)
+    return dict(zip(parts[0].values, ranks.total(totals).tolist(), strict=True))
+
+
+def count_errors(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Output steps whose best class is not the target, and all output steps."""
+    assert output.decoder_BLV is not None
+    exists_BL = batch.targets_BL != PADDING
+    return ((output.decoder_BLV.argmax(-1) != batch.targets_BL) & exists_BL).sum(), exists_BL.sum()
+
+
+@torch.no_grad()
+def _decoder_figures(output: Output, batch: Batch) -> dict[str, Tensor]:
+    """Error, halting position and attention mass, means over layers, heads and steps; none without a decoder."""
+    if output.decoder_BLV is None:
+        return {}
+    wrong, steps = count_errors(output, batch)
+    frames, exists_BL = output.frames_B.clamp(min=1)[:, None, None], batch.targets_BL != PADDING
+    halts, masses = [], []
+    for aligned in output.alignments:
+        exists_BHL = exists_BL.unsqueeze(1).expand(aligned.end_BHL.shape)
+        halts.append((aligned.end_BHL / frames)[exists_BHL].mean())
+        masses.append(aligned.weights_BHLT.sum(-1)[exists_BHL].mean())
+    return {
+        "error": wrong.double() / steps,
+        "halt": torch.stack(halts).mean(),  # as a fraction of the utterance
+        "mass": torch.stack(masses).mean(),  # sum of the attention weights of a head
+    }
+
+
+def _sum(weighted: Sequence[tuple[float, Tensor]]) -> Tensor:
+    joint = weighted[0][0] * weighted[0][1]
+    for weight, value in weighted[1:]:
+        joint = joint + weight * value
+    return joint
+
+
+def _steps(batch: Batch) -> Tensor:
+    return (batch.targets_BL != PADDING).sum()

@@ -1,0 +1,76 @@
+"""Texts for language models: sentences from files, and ids from sentences."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headsync.config import LanguageConfig
+from headsync.corpora.lm_text import encode, read_sentences, split_off, word_vocabulary
+from headsync.errors import DataError
+from headsync.text.vocabulary import UNKNOWN, Vocabulary
+
+LETTERS = Vocabulary("characters", ("<space>", "a", "b"))
+
+
+def test_a_sentence_is_a_line_that_is_not_empty(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("  Ein  Haus \n\n\t\nzwei\tÄpfel", encoding="utf-8")
+    assert read_sentences(path) == ["Ein Haus", "zwei Äpfel"]
+    assert read_sentences(path, "lower") == ["ein haus", "zwei äpfel"]
+    assert read_sentences(path, "upper") == ["EIN HAUS", "ZWEI ÄPFEL"]
+
+
+def test_a_packed_text_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt.gz"
+    path.write_bytes(gzip.compress(b"a b\nb\n", mtime=0))
+    assert read_sentences(path) == ["a b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.txt", b" \n\n", "contains no sentence"),
+        ("a.txt", b"\xff\xfe", "not in UTF-8"),
+        ("a.txt.gz", b"plain", "cannot be read"),
+        ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:-9], "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_sentences(tmp_path / name)
+    assert str(caught.value).startswith(f"{tmp_path / name}: {told}")
+
+
+def test_the_last_sentences_are_held_out() -> None:
+    assert split_off("abcdefghij", 0.2) == ("abcdefgh", "ij")
+    assert split_off("abc", 0.02) == ("ab", "c")
+    with pytest.raises(DataError, match="1 sentences are too few to hold some out"):
+        split_off("a", 0.5)
+
+
+@given(st.lists(st.text("ab ", max_size=8), max_size=8))
+def test_ids_are_the_sentences_one_after_the_other(sentences: list[str]) -> None:
+    corpus, strange = encode(sentences, LETTERS)
+    assert not strange
+    assert [corpus[n].tolist() for n in range(len(corpus))] == [LETTERS.encode(sentence) for sentence in sentences]
+    assert corpus.lengths.tolist() == [len(LETTERS.encode(sentence)) for sentence in sentences]
+    assert corpus.words == sum(len(sentence.split()) for sentence in sentences)
+
+
+def test_sentences_that_cannot_be_spelled_are_left_out_and_named() -> None:
+    corpus, strange = encode(["a", "ax b", "b b"], LETTERS)
+    assert strange == ["ax b"]
+    assert (len(corpus), corpus.words) == (2, 3)
+
+
+def test_the_most_frequent_words_are_known_and_the_first_of_equals() -> None:
+    sentences = ["c b a", "a b", "<unk> a c", "d"]
+    vocabulary = word_vocabulary(sentences, LanguageConfig(most_words=2, least_count=1))
+    assert vocabulary == Vocabulary("words", (UNKNOWN, "a", "b"))
+    assert word_vocabulary(sentences, LanguageConfig(least_count=2)).tokens == (UNKNOWN, "a", "b", "c")

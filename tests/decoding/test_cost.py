@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headsync.decoding.cost import cost_ratio
+
+
+def test_eq10_cost_ratio() -> None:
+    layers, heads, steps, frames = 3, 4, 7, 50
+    s = np.random.default_rng(0).integers(1, frames + 1, size=(layers, heads, steps))
+    numerator = denominator = 0
+    for layer in range(layers):
+        for head in range(heads):
+            for i in range(steps):
+                numerator += int(s[layer, head, i])
+                denominator += frames
+    ratio = cost_ratio(numerator, layers=layers, heads=heads, steps=steps, frames=frames)
+    assert ratio == pytest.approx(numerator / denominator, abs=1e-12)
+
+
+def test_attention_to_everything_costs_one() -> None:
+    assert cost_ratio(6 * 4 * 10 * 30, layers=6, heads=4, steps=10, frames=30) == 1.0
+
+
+def test_no_steps_cost_nothing() -> None:
+    assert cost_ratio(0, layers=6, heads=4, steps=0, frames=30) == 0.0
+
+
+def test_frames_that_there_are_not_cannot_be_consumed() -> None:
+    with pytest.raises(AssertionError):
+        cost_ratio(31, layers=1, heads=1, steps=1, frames=30)

@@ -1,0 +1,78 @@
+"""What results say: differences and their intervals, and how heads share the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headsync.evaluation.error_rate import ErrorCounts
+from headsync.experiments.plan import System
+from headsync.experiments.report import Row, differences
+from headsync.experiments.runs import SystemResult
+from headsync.experiments.statistics import head_usage, paired_difference
+from headsync.experiments.tables import Table, write_tables
+
+
+def counts(errors: list[int]) -> list[ErrorCounts]:
+    return [ErrorCounts(substitutions=n, words=5) for n in errors]
+
+
+def test_a_system_that_errs_less_everywhere_does_so_by_more_than_chance() -> None:
+    gap = paired_difference(counts([0, 1] * 20), counts([1, 2] * 20))
+    assert gap.points == pytest.approx(0.2)
+    assert gap == pytest.approx((0.2, 0.2, 0.2))  # in every draw: pairs cancel what is hard for both
+    assert gap.is_more_than_chance
+
+
+def test_a_difference_in_one_utterance_may_be_chance() -> None:
+    gap = paired_difference(counts([0] * 40), counts([3] + [0] * 39))
+    assert gap.points == pytest.approx(3 / 200)
+    assert gap.low == 0
+    assert gap.high > gap.points
+    assert not gap.is_more_than_chance
+
+
+def test_the_sign_says_which_of_the_two_is_better() -> None:
+    one, other = counts([0, 1, 0, 2]), counts([1, 1, 2, 2])
+    forth, back = paired_difference(one, other), paired_difference(other, one)
+    assert forth == pytest.approx((-back.points, -back.high, -back.low))
+    assert forth.points > 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_difference_has_no_minus(more: int) -> None:
+    words = 100_000  # so many that one error is rounded to nothing
+    one, other = (SystemResult(0.0, n, words, None, 0.1, ((n, words),), ()) for n in (1, 1 + more))
+    told = differences([Row(System("A"), [other]), Row(System("B"), [one])])
+    assert told[0].startswith("B against A: +0.00% errors (+0.00% to +0.00%; ")
+
+
+def test_heads_that_look_at_the_same_frames_overlap_and_those_that_do_not_do_not() -> None:
+    weights = np.zeros((2, 1, 4), dtype=np.float32)
+    weights[0, 0, :2] = weights[1, 0, 2:] = 0.5
+    assert head_usage(weights).overlap == 0
+    assert head_usage(weights).mass_H == (0.5, 0.5)
+    assert head_usage(weights).spread == pytest.approx(1)
+    weights[1] = weights[0] * 0.2  # the same place, less of it
+    assert head_usage(weights).overlap == pytest.approx(1)
+    assert head_usage(weights).mass_H == pytest.approx((1 / 1.2, 0.2 / 1.2))
+    assert 0.5 < head_usage(weights).spread < 1
+
+
+def test_one_head_that_does_all_the_work_is_seen() -> None:
+    weights = np.zeros((4, 2, 3), dtype=np.float32)
+    weights[2] = 1.0
+    found = head_usage(weights)
+    assert found.mass_H == (0, 0, 1, 0)
+    assert (found.spread, found.overlap) == (pytest.approx(0.25), 0)
+
+
+def test_tables_are_markdown_and_csv(tmp_path: Path) -> None:
+    table = Table("t", "A table", ("system", "errors"), (("A, wide", "1 %"), ("B", "2 %")), ("A note.",))
+    text = write_tables([table, table], tmp_path).read_text()
+    assert text.count("### A table") == 2
+    assert "| A, wide | 1 % |\n" in text
+    assert "- A note." in text
+    assert (tmp_path / "t.csv").read_text() == 'system,errors\n"A, wide",1 %\nB,2 %\n'

@@ -1,0 +1,152 @@
+"""Faults in the search and the streams."""
+
+from __future__ import annotations
+
+from mutations.mutation import Mutation
+
+STREAM = ("tests/decoding/test_decoder_stream.py",)
+PUBLISHED = ("tests/decoding/test_published.py",)
+BUFFER = ("tests/decoding/test_speech_buffer.py",)
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "the block clock ignores what the front end needs after a frame",
+        "decoding/encoder_stream.py",
+        "return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples",
+        "return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES",
+        ("tests/decoding/test_encoder_stream.py::test_a_block_waits_for_what_the_front_end_needs_after_its_frames",),
+    ),
+    Mutation(
+        "a session does not tell the block clock about pitch",
+        "recognizer.py",
+        "statistics, delay = recognizer.folder.statistics, recognizer.features.delay_samples",
+        "statistics, delay = recognizer.folder.statistics, 0",
+        ("tests/test_recognizer.py::test_an_event_comes_with_the_sample_that_its_time_names",),
+    ),
+    Mutation(
+        "a block is due one sample late",
+        "decoding/encoder_stream.py",
+        "return self._missing is not None and samples >= self._needed_samples(self.embedded + self._missing)",
+        "return self._missing is not None and samples > self._needed_samples(self.embedded + self._missing)",
+        ("tests/decoding/test_encoder_stream.py::test_a_block_waits_for_what_the_front_end_needs_after_its_frames",),
+    ),
+    Mutation(
+        "the last blocks do not need the end of the stream",
+        "decoding/encoder_stream.py",
+        "block, now = now._encode(math.inf)",
+        "block, now = now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)",
+        ("tests/decoding/test_encoder_stream.py::test_blocks_without_their_right_context_need_the_end",),
+    ),
+    Mutation(
+        "the next utterance begins one frame early",
+        "decoding/speech_buffer.py",
+        "return replace(empty, memory=_cut(self.tail, there - left, there), log_ctc_TV=self.log_ctc_TV[-left:].copy())",
+        "return replace(empty, memory=_cut(self.tail, ~left + there, there - 1), log_ctc_TV=self.log_ctc_TV[-left:])",
+        BUFFER,
+    ),
+    Mutation(
+        "CTC of the next utterance is one frame early",
+        "decoding/speech_buffer.py",
+        "return replace(empty, memory=_cut(self.tail, there - left, there), log_ctc_TV=self.log_ctc_TV[-left:].copy())",
+        "return replace(empty, memory=_cut(self.tail, there - left, there), log_ctc_TV=self.log_ctc_TV[~left:-1])",
+        BUFFER,
+    ),
+    Mutation(
+        "the tail of an utterance is kept placed",
+        "decoding/speech_buffer.py",
+        "tail = self._tail(_joined(tail, new))",
+        "tail = self._tail(_joined(tail, self.engine.place(new, self.frames)))",
+        BUFFER,
+    ),
+    Mutation(
+        "CTC scores the frames of the nearest hypothesis",
+        "decoding/beam.py",
+        "beam = self._carry(beam, speech, speech.frames if final else int(step.answers.used_B.max()))",
+        "beam = self._carry(beam, speech, speech.frames if final else int(step.answers.used_B.min()))",
+        ("tests/decoding/test_pending_step.py::test_ctc_scores_the_frames_of_the_furthest_hypothesis",),
+    ),
+    Mutation(
+        "a hotword forgets what the text earned as the beginning of another",
+        "decoding/hotwords.py",
+        "self.earned[node] = max(self.earned[node], self.kept[node], self.earned[other])",
+        "self.earned[node] = max(self.earned[node], self.kept[node])",
+        ("tests/decoding/test_hotwords.py::test_a_text_earns_the_most_of_all_phrases_that_it_may_be_in",),
+    ),
+    Mutation(
+        "a step has one frame more than M",
+        "decoding/lookahead.py",
+        "return base + ahead",
+        "return base + ahead + 1",
+        ("tests/decoding/test_lookahead.py",),
+    ),
+    Mutation(
+        "silence does not move the base",
+        "decoding/lookahead.py",
+        "return None if spike is None else max(h.t, spike)",
+        "return None if spike is None else h.t",
+        ("tests/decoding/test_lookahead.py",),
+    ),
+    Mutation(
+        "the published limit does not count from the last halt",
+        "decoding/published.py",
+        "limit = self.limit(h.t, self.config.lookahead_frames)",
+        "limit = self.limit(h.exhausted, self.config.lookahead_frames)",
+        PUBLISHED,
+    ),
+    Mutation(
+        "CTC scores one frame beyond the published limit",
+        "decoding/published.py",
+        "return furthest",
+        "return furthest + 1",
+        PUBLISHED,
+    ),
+    Mutation(
+        "CTC scores whatever has arrived",
+        "decoding/published.py",
+        "beam = self._carry(beam, speech, min(self._ctc_frames(beam, step), speech.frames))",
+        "beam = self._carry(beam, speech, speech.frames)",
+        PUBLISHED,
+    ),
+    Mutation(
+        "texts that ended early are not scored on all frames",
+        "decoding/published.py",
+        "ended = tuple(self._on_all_frames(h, speech.log_ctc_TV) for h in beam.ended)",
+        "ended = beam.ended",
+        ("tests/decoding/test_published.py::test_texts_that_ended_early_are_scored_on_all_frames",),
+    ),
+    Mutation(
+        "a whole recording loses the silence before its first spike",
+        "endpointing/endpointer.py",
+        "return 0",
+        "return super().first_frame(state)",
+        STREAM,
+    ),
+    Mutation(
+        "postponed hypotheses are not exhausted",
+        "decoding/beam.py",
+        "replace(h, exhausted=int(exhausted)) if prefers else h",
+        "h",
+        ("tests/decoding/test_beam.py::test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence",),
+    ),
+    Mutation(
+        "words are committed that hypotheses do not share",
+        "decoding/event_builder.py",
+        "tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])",
+        "tokens = beam.best.tokens",
+        STREAM,
+    ),
+    Mutation(
+        "an event is sent twice",
+        "decoding/event_builder.py",
+        "if (text, committed) != (emitted.text, emitted.committed_words):",
+        "if text:",
+        STREAM,
+    ),
+    Mutation(
+        "a session lets several threads in",
+        "recognizer.py",
+        "if not self._lock.acquire(blocking=False):",
+        "if not self._lock.acquire(blocking=False) and self._finished:",
+        ("tests/test_recognizer.py::test_a_session_in_use_by_another_thread_is_refused",),
+    ),
+]

@@ -1,0 +1,101 @@
+"""What a run starts from: another model, or parts of two."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from headsync.errors import ConfigError
+from headsync.model_folder import CHECKSUMS, WEIGHTS, load_folder
+from headsync.recipe import load_config
+from headsync.training.asr_task import AsrTask, start
+from training.runs import Interrupts, assert_complains, quietly, weights
+
+
+def test_a_run_starts_from_the_weights_and_statistics_of_another(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    overrides = [f"training.folder={tmp_path}", f"training.start_from={undisturbed}/model", "training.seed=5"]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
+    expected = load_file(undisturbed / "model" / WEIGHTS)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.task.model.state_dict().items())
+    np.testing.assert_array_equal(run.task.statistics, load_folder(undisturbed / "model").statistics)
+    assert run.progress.update == 0
+
+
+def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    other = ["decoder.attention=mocha", "decoder.layers=2", "encoder.centre_frames=6", "training.seed=5"]
+    overrides = [f"training.folder={tmp_path}", f"training.encoder_from={undisturbed}/model", *other]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
+    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.task.model.state_dict()
+    taken = {name for name in expected if name.startswith(("encoder.", "ctc.")) and "distance_bias" not in name}
+    assert len(taken) > 10
+    assert all(torch.equal(found[name], expected[name]) for name in taken)
+    bias = "encoder.layers.0.attention.distance_bias"  # windows are of another size: distances that both have agree
+    small, large = sorted((found[bias], expected[bias]), key=lambda table: table.shape[1])
+    more = (large.shape[1] - small.shape[1]) // 2
+    assert more > 0
+    assert torch.equal(large[:, more:-more], small)
+    np.testing.assert_array_equal(run.task.statistics, load_folder(undisturbed / "model").statistics)
+
+
+def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    expected = load_file(undisturbed / "model" / WEIGHTS)
+    other = tmp_path / "other"
+    shutil.copytree(undisturbed / "model", other)
+    (other / CHECKSUMS).unlink()
+    save_file({name: tensor + 1 for name, tensor in expected.items()}, other / WEIGHTS)
+    sources = [f"training.start_from={undisturbed}/model", f"training.encoder_from={other}"]
+    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *sources]), say=lambda _: None)
+    for name, tensor in run.task.model.state_dict().items():
+        assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
+
+
+@pytest.mark.parametrize("setting", ["start_from", "encoder_from"])
+def test_an_encoder_that_grows_has_new_layers_on_top(
+    recipe: Path, undisturbed: Path, tmp_path: Path, setting: str
+) -> None:
+    layers = load_config(recipe).encoder.layers
+    grown = [f"training.{setting}={undisturbed}/model", f"encoder.layers={layers + 1}"]
+    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *grown]), say=lambda _: None)
+    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.task.model.state_dict()
+    new = {name for name in found if name.startswith(f"encoder.layers.{layers}.")}
+    assert new == set(found) - set(expected) != set()
+    kept = {name for name in expected if setting == "start_from" or name.startswith(("encoder.", "ctc."))}
+    assert all(torch.equal(found[name], expected[name]) for name in kept)
+
+
+def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(
+    recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shutil.copytree(undisturbed / "model", tmp_path / "model"))
+    overrides = [f"training.start_from={model}", "training.epochs=1"]
+    quietly(recipe, tmp_path / "whole", *overrides)
+    with monkeypatch.context() as patch:
+        interrupts = Interrupts(AsrTask.loss, 4, after=False)
+        patch.setattr(AsrTask, "loss", lambda *arguments: interrupts(*arguments))
+        with pytest.raises(KeyboardInterrupt):
+            quietly(recipe, tmp_path / "stopped", *overrides)
+    shutil.rmtree(model)
+    quietly(recipe, tmp_path / "stopped", *overrides)
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["network.width=32", "decoder.layers=3"])
+def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
+    recipe: Path, undisturbed: Path, tmp_path: Path, change: str
+) -> None:
+    start_from = f"training.start_from={undisturbed}/model"
+    assert_complains(
+        ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, start_from, change
+    )
+    assert_complains(ConfigError, "neither a folder nor", recipe, tmp_path, "training.start_from=nowhere")
