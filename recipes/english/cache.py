@@ -35,7 +35,7 @@ Line = dict[str, Any]  # of an index: id, copy, key, file, frames, corpus, text
 
 FOLDER = RUNS / "cache"
 SHARD = 256
-SIZE = (10.32, 0.40, 0.38)
+SIZE = (10.32, 0.384, 0.384)
 STREAM = 40.0  # seconds
 
 
