@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from augment import at_peak, augmented, finished, noise
 from label import readings
-from moonshine import BOS, RATE, Decoder, Encoder, Shape, Tokenizer, frames_of
+from moonshine import BOS, RATE, Decoder, Encoder, Shape, Tokenizer, frames_of, mixed_precision
 from safetensors.torch import load_file, save_file
 from score import word_error_rate
 from speech import LABELS, RUNS, Utterance, batches, fixed_subset, levelled, padded, read_manifest, samples_of
@@ -166,9 +166,10 @@ def row_losses(student: Encoder, teacher: Encoder, decoder: Decoder, row: Row, s
     """Compare the student's states of a row with the teacher's."""
     front, _ = student.front(torch.from_numpy(row.heard[: len(row.clean)])[None])
     x = F.pad(front, (0, 0, phase, 0))
-    states = student.blocks(x, shape, torch.arange(x.shape[1])[None] >= phase)[:, phase:]
-    with torch.no_grad():
-        wanted = teacher.whole(torch.from_numpy(row.clean)[None])
+    with mixed_precision():
+        states = student.blocks(x, shape, torch.arange(x.shape[1])[None] >= phase)[:, phase:].float()
+    with torch.no_grad(), mixed_precision():
+        wanted = teacher.whole(torch.from_numpy(row.clean)[None]).float()
     error = (states - wanted).square().sum()
     variance = (wanted - wanted.mean(1)).square().sum()
     return Losses(error, variance, *divergence(decoder, wanted, states, row.tokens))
@@ -179,9 +180,11 @@ def divergence(decoder: Decoder, wanted: Tensor, states: Tensor, tokens: list[in
     if not tokens:
         return torch.zeros(()), 0
     inputs, seen = torch.tensor([[BOS, *tokens]]), torch.ones(wanted.shape[:2], dtype=torch.bool)
-    with torch.no_grad():
-        target = decoder.logits(decoder.hidden(inputs, wanted, seen)).log_softmax(-1)
-    found = decoder.logits(decoder.hidden(inputs, states, seen)).log_softmax(-1)
+    with torch.no_grad(), mixed_precision():
+        target = decoder.logits(decoder.hidden(inputs, wanted, seen)).float().log_softmax(-1)
+    with mixed_precision():
+        logits = decoder.logits(decoder.hidden(inputs, states, seen))
+    found = logits.float().log_softmax(-1)
     return F.kl_div(found, target, reduction="sum", log_target=True), inputs.shape[1]
 
 

@@ -13,7 +13,9 @@ to which softmax is blind. Conversion:
    does not ask a step to halt (the sums stay near 0.6 of the threshold and every step reads to the end), so what a sum
    lacks to REACH times the threshold is part of the loss.
 
-The embedding keeps the rows of the pruned vocabulary (`vocabulary.py`).
+The embedding keeps the rows of the pruned vocabulary (`vocabulary.py`). The decoder attends to pairs of adjacent
+states, joined by a linear layer that starts as their average: a frame every 48 ms. Queries and keys of the
+cross-attention are computed in float32 (energies of the upper layers reach 60), most other products in bfloat16.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from moonshine import (
     empty_cache,
     heads,
     merge,
+    mixed_precision,
     rotary_table,
     rotate,
 )
@@ -130,6 +133,22 @@ class ACS(DACS):
 MECHANISMS = {"softmax": Softmax(), "acs": ACS(), "dacs": DACS(), "hs-dacs": HSDACS()}
 
 
+class Stack(nn.Module):
+    """Pairs of adjacent states to one frame; an odd last state is dropped. It starts as the average of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        with torch.no_grad():
+            self.pair.weight.copy_(0.5 * torch.eye(WIDTH).repeat(1, 2))
+
+    def forward(self, states_BTD: Tensor, seen_BT: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = states_BTD.shape[1] // 2
+        joined = states_BTD[:, : 2 * pairs].reshape(len(states_BTD), pairs, 2 * WIDTH)
+        with torch.autocast("cpu", enabled=False):
+            return self.pair(joined), seen_BT[:, 1 : 2 * pairs : 2]
+
+
 class OnlineLayer(DecoderLayer):
     """A decoder layer whose cross-attention has a bias of the keys and of the energy, and any mechanism."""
 
@@ -144,10 +163,17 @@ class OnlineLayer(DecoderLayer):
     ) -> tuple[Tensor, Tensor, Weights]:
         """Context of the cross-attention, the queries and the weights."""
         attn = self.encoder_attn
-        q = heads(attn.q_proj(self.post_attention_layernorm(x)))
-        energy = self.mechanism.energies(q, memory[0] + self.key_bias) + self.energy_bias
-        found = self.mechanism.weigh(energy, seen, halting)
+        with torch.autocast("cpu", enabled=False):
+            q = heads(attn.q_proj(self.post_attention_layernorm(x.float())))
+            energy = self.mechanism.energies(q, memory[0] + self.key_bias) + self.energy_bias
+            found = self.mechanism.weigh(energy, seen, halting)
         return attn.dense(merge(found.weights @ memory[1])), q, found
+
+    def memory(self, frames_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        attn = self.encoder_attn
+        with torch.autocast("cpu", enabled=False):
+            keys = heads(attn.k_proj(frames_BTD))
+        return keys, heads(attn.v_proj(frames_BTD))
 
     def online(
         self, x: Tensor, past: Cache, memory: tuple[Tensor, Tensor], seen: Tensor, halting: bool
@@ -174,6 +200,7 @@ class OnlineDecoder(nn.Module):
 
     def __init__(self, mechanism: str, tokens: int) -> None:
         super().__init__()
+        self.stack = Stack()
         self.embed_tokens = nn.Embedding(tokens, WIDTH)
         self.layers: Any = nn.ModuleList(OnlineLayer(MECHANISMS[mechanism]) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH, bias=False)
@@ -188,11 +215,11 @@ class OnlineDecoder(nn.Module):
         assert not found.unexpected_keys
         return decoder
 
-    def forward(self, tokens_BL: Tensor, states_BTD: Tensor, seen_BT: Tensor, halting: bool) -> tuple[Tensor, Step]:
-        """Logits of the next token for each token (teacher forcing), and how the steps ended."""
+    def forward(self, tokens_BL: Tensor, frames_BTD: Tensor, seen_BT: Tensor, halting: bool) -> tuple[Tensor, Step]:
+        """Logits of the next token for each token (teacher forcing) from stacked frames, and how the steps ended."""
         x, past, ends, sums = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
         for layer in self.layers:
-            x, _, found = layer.online(x, past, layer.memory(states_BTD), seen_BT, halting)
+            x, _, found = layer.online(x, past, layer.memory(frames_BTD), seen_BT, halting)
             ends.append(found.ends.amax(1))
             sums.append(found.sums.amin(1))
         step = Step(torch.stack(ends, -1), torch.stack(sums, -1))
@@ -201,7 +228,7 @@ class OnlineDecoder(nn.Module):
     @torch.no_grad()
     def greedy(self, states_TD: Tensor, halting: bool) -> list[int]:
         """Best token by token for one utterance."""
-        states, seen = states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool)
+        states, seen = self.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
         memory, pasts = [layer.memory(states) for layer in self.layers], [empty_cache(1)] * LAYERS
         tokens: list[int] = []
         limit = max(4, int(6.5 * 0.024 * len(states_TD)))
@@ -246,16 +273,14 @@ def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
     sums = [[torch.zeros(0)] * 4 for _ in decoder.layers]
     for batch in batches:
         x, past = decoder.embed_tokens(batch.inputs), empty_cache(len(batch.inputs))
-        counted = batch.targets >= 0
+        (frames, seen), counted = decoder.stack(batch.states, batch.seen), batch.targets >= 0
         for layer, total in zip(decoder.layers, sums, strict=True):
             x, _ = layer.own(x, past)
-            memory = layer.memory(batch.states)
+            memory = layer.memory(frames)
             q = heads(layer.encoder_attn.q_proj(layer.post_attention_layernorm(x)))
-            energy = layer.mechanism.energies(q, memory[0]).masked_fill(~batch.seen[:, None, None], FAR)
+            energy = layer.mechanism.energies(q, memory[0]).masked_fill(~seen[:, None, None], FAR)
             _accumulate(total, _regressors(q, layer.mechanism), energy.logsumexp(-1), counted)
-            weights = (
-                MECHANISMS["softmax"].weigh(MECHANISMS["softmax"].energies(q, memory[0]), batch.seen, False).weights
-            )
+            weights = MECHANISMS["softmax"].weigh(MECHANISMS["softmax"].energies(q, memory[0]), seen, False).weights
             x = x + layer.encoder_attn.dense(merge(weights @ memory[1]))
             x = x + layer.mlp(layer.final_layernorm(x))
     return [_solve(layer, total) for layer, total in zip(decoder.layers, sums, strict=True)]
@@ -304,11 +329,13 @@ def accuracy(decoder: OnlineDecoder, batches: Sequence[Batch], halting: bool) ->
     right = total = 0
     read = []
     for batch in batches:
-        logits, step = decoder(batch.inputs, batch.states, batch.seen, halting)
+        frames, seen = decoder.stack(batch.states, batch.seen)
+        with mixed_precision():
+            logits, step = decoder(batch.inputs, frames, seen, halting)
         counted = batch.targets >= 0
         right += int((logits.argmax(-1) == batch.targets)[counted].sum())
         total += int(counted.sum())
-        last = step.ends.amax(-1) / batch.seen.sum(-1)[:, None]
+        last = step.ends.amax(-1) / seen.sum(-1)[:, None]
         read.append(float(last[counted].mean()))
     return 100 * right / total, float(np.mean(read))
 
@@ -337,8 +364,10 @@ def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Voc
                 break
             halting = spent > arguments.minutes / 3
             batch = collate(part, states, vocabulary)
-            logits, step = decoder(batch.inputs, batch.states, batch.seen, halting)
-            loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=0.05)
+            frames, seen = decoder.stack(batch.states, batch.seen)
+            with mixed_precision():
+                logits, step = decoder(batch.inputs, frames, seen, halting)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=0.05)
             loss = loss + REACH_WEIGHT * shortfall(step, batch)
             loss.backward()
             nn.utils.clip_grad_norm_(learned, 1.0)

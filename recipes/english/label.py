@@ -9,7 +9,7 @@
 `tiny` and `base` write LABELS/CORPUS-TEACHER.jsonl (--dev: CORPUS-dev-TEACHER.jsonl): id, tokens and text. A run that
 was stopped continues after the last line. The policies of `merge`:
 
-- A corpus whose text has case and punctuation (Common Voice) keeps it.
+- A corpus whose text has case and punctuation (Common Voice) keeps it, read or not.
 - Other references get the formatting of the teacher that is nearer to them: a word of the reference that the teacher
   also has (same letters; "Mr." counts as "mister") is written as the teacher writes it, with its punctuation; every
   other word stays in lower case. The first word is capitalised. An utterance of four words or more of
@@ -162,9 +162,11 @@ def difference(a: str, b: str) -> float:
     return errors / max(1, words)
 
 
-def final_text(corpus: str, utterance: Utterance, tiny: str, base: str | None) -> tuple[str | None, str]:
+def final_text(corpus: str, utterance: Utterance, tiny: str | None, base: str | None) -> tuple[str | None, str]:
     """The text to learn, or nothing, and what was decided."""
-    if utterance.text is None:
+    if tiny is None:
+        text, how = utterance.text or "", "reference, not read"
+    elif utterance.text is None:
         if base is None or difference(base, tiny) > AGREEMENT or not normalised(base):
             return None, "teachers differ"
         text, how = base, "teachers agree"
@@ -191,11 +193,11 @@ def merge() -> None:
         for corpus in CORPORA:
             tiny, base = (readings(LABELS / f"{corpus}-{t}.jsonl") for t in READERS)
             for utterance in read_manifest(corpus, "train"):
-                if utterance.id not in tiny:
+                if utterance.id not in tiny and corpus not in FORMATTED:
                     decided[f"{corpus}: not read yet"] += 1
                     continue
-                second = base.get(utterance.id, {}).get("text")
-                text, how = final_text(corpus, utterance, tiny[utterance.id]["text"], second)
+                first, second = (read.get(utterance.id, {}).get("text") for read in (tiny, base))
+                text, how = final_text(corpus, utterance, first, second)
                 if text is not None and normalised(text) in held_out:
                     text, how = None, "sentence of dev or test"
                 decided[f"{corpus}: {how}"] += 1

@@ -201,6 +201,11 @@ def rotate(x_BHTK: Tensor, table: Tensor) -> Tensor:
     return torch.cat([turned.to(rest.dtype), rest], -1)
 
 
+def mixed_precision() -> torch.autocast:
+    """bfloat16 for the matrix products of training: about twice as fast on processors that have it."""
+    return torch.autocast("cpu", torch.bfloat16)
+
+
 def heads(x_BTD: Tensor) -> Tensor:
     return x_BTD.unflatten(-1, (HEADS, HEAD)).transpose(-3, -2)
 

@@ -3,12 +3,12 @@
     python recipes/english/train.py --minutes 600     # continues from runs/english/train/last
     python recipes/english/train.py --evaluate        # WER of CTC alone and of the decoder alone on cached dev states
 
-The decoder starts from a conversion (`convert.py hs-dacs`). CTC reads the states through a convolution of stride 2 (a
-frame every 48 ms) and one feed-forward block, over the same pruned vocabulary; its output layer starts from the
-decoder's embedding. Loss = 0.3 CTC + 0.7 cross-entropy. As in `adapt.py` the rate is constant after a warm-up and the
-moving average of the weights is what counts, so that a run can stop and go on at any time. The encoder stays frozen
-here: its states come from `cache.py`. The last stage, all layers together at a low rate, needs the encoder in the loop
-and is not written yet.
+The decoder starts from a conversion (`convert.py hs-dacs`). CTC and decoder share the pruned vocabulary and the frames:
+pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's embedding.
+Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. As in `adapt.py` the rate is constant after a
+warm-up and the moving average of the weights is what is evaluated and kept, so that a run can stop and continue at any
+time. The encoder stays frozen here: its states come from `cache.py`. The last stage, all layers together at a low
+rate, needs the encoder in the loop and is not written yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from cache import States, length_batches, read_index
 from convert import FOLDER as CONVERTED
 from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, shortfall
-from moonshine import INNER, WIDTH
+from moonshine import INNER, WIDTH, mixed_precision
 from safetensors.torch import load_file, save_file
 from score import word_error_rate
 from speech import RUNS
@@ -52,20 +52,18 @@ class Config:
 
 
 class CTC(nn.Module):
-    """Log probabilities of the pieces and the blank every 48 ms."""
+    """Logits of the pieces and the blank for each frame."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
-        self.stride = nn.Conv1d(WIDTH, WIDTH, 3, stride=2, padding=1)
         self.norm = nn.LayerNorm(WIDTH)
         self.inner, self.outer = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
         self.last = nn.LayerNorm(WIDTH)
         self.out = nn.Linear(WIDTH, tokens)
 
-    def forward(self, states_BTD: Tensor) -> Tensor:
-        x = F.gelu(self.stride(states_BTD.transpose(1, 2))).transpose(1, 2)
-        x = x + self.outer(F.gelu(self.inner(self.norm(x))))
-        return self.out(self.last(x)).log_softmax(-1)
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        x = x_BTD + self.outer(F.gelu(self.inner(self.norm(x_BTD))))
+        return self.out(self.last(x))
 
 
 class Recogniser(nn.Module):
@@ -89,20 +87,24 @@ class Recogniser(nn.Module):
         return recogniser
 
     def losses(self, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
-        """CTC, and cross-entropy with what the sums of the steps lack, both per token."""
-        logits, step = self.decoder(batch.inputs, batch.states, batch.seen, True)
-        entropy = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=smoothing)
+        """CTC of every second row, and cross-entropy with what the sums of the steps lack, both per token."""
+        frames, seen = self.decoder.stack(batch.states, batch.seen)
+        with mixed_precision():
+            logits, step = self.decoder(batch.inputs, frames, seen, True)
+            ctc_logits = self.ctc(frames[::2])
+        entropy = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=smoothing)
         entropy = entropy + REACH_WEIGHT * shortfall(step, batch)
-        log_p = self.ctc(batch.states).transpose(0, 1)
-        lengths = (batch.targets >= 0).sum(-1) - 1
-        frames = (batch.seen.sum(-1) + 1) // 2
-        ctc = F.ctc_loss(log_p, batch.targets.clamp(min=0), frames, lengths, zero_infinity=True, reduction="sum")
+        targets = batch.targets[::2]
+        lengths = (targets >= 0).sum(-1) - 1
+        log_p = ctc_logits.float().log_softmax(-1).transpose(0, 1)
+        ctc = F.ctc_loss(log_p, targets.clamp(min=0), seen[::2].sum(-1), lengths, zero_infinity=True, reduction="sum")
         return ctc / lengths.sum(), entropy
 
     @torch.no_grad()
     def read_ctc(self, states_TD: Tensor) -> list[int]:
         """Best token of each frame, repetitions and blanks removed."""
-        best = self.ctc(states_TD[None])[0].argmax(-1).tolist()
+        frames, _ = self.decoder.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
+        best = self.ctc(frames)[0].argmax(-1).tolist()
         return [t for t, before in zip(best, [0, *best[:-1]], strict=True) if t and t != before]
 
 
