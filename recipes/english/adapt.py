@@ -39,7 +39,18 @@ from label import readings
 from moonshine import BOS, RATE, Decoder, Encoder, Shape, Tokenizer, frames_of, mixed_precision
 from safetensors.torch import load_file, save_file
 from score import word_error_rate
-from speech import LABELS, RUNS, Utterance, batches, fixed_subset, levelled, padded, read_manifest, samples_of
+from speech import (
+    LABELS,
+    RUNS,
+    Utterance,
+    batches,
+    fixed_subset,
+    has_manifest,
+    levelled,
+    padded,
+    read_manifest,
+    samples_of,
+)
 from torch import Tensor, nn
 
 FOLDER = RUNS / "adapt"
@@ -97,7 +108,7 @@ class Corpora:
     """Training utterances of all corpora with what tiny reads in them."""
 
     def __init__(self) -> None:
-        self.utterances = {c: read_manifest(c, "train") for c in MIXTURE if _manifest_exists(c)}
+        self.utterances = {c: read_manifest(c, "train") for c in MIXTURE if has_manifest(c)}
         self.tokens: dict[str, list[int]] = {}
         self.refresh()
 
@@ -117,10 +128,6 @@ class Corpora:
             if utterance.seconds < LONGEST and (utterance.id in self.tokens or not read):
                 break
         return utterance
-
-
-def _manifest_exists(corpus: str) -> bool:
-    return (RUNS / f"data/{corpus}/train.jsonl").is_file()
 
 
 def build_row(corpora: Corpora, config: Config, rng: np.random.Generator) -> Row:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from augment import augmented, finished, noise
 from label import FORMATTED, formatted, readings
-from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of
+from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from speech import LABELS, RUNS, Utterance, batches, fixed_subset, levelled, padded, read_manifest, samples_of
@@ -69,7 +69,8 @@ def states_of(encoder: Encoder, rows: Sequence[np.ndarray], shape: Shape) -> lis
     samples, lengths = padded(rows)
     front, _ = encoder.front(samples)
     frames = torch.tensor([frames_of(int(n)) for n in lengths])
-    states = encoder.blocks(front, shape, torch.arange(front.shape[1]) < frames[:, None])
+    with mixed_precision():
+        states = encoder.blocks(front, shape, torch.arange(front.shape[1]) < frames[:, None])
     return [states[i, :n].half() for i, n in enumerate(frames.tolist())]
 
 

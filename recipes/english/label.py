@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from moonshine import BOS, EOS, Decoder, Encoder, Tokenizer, file, frames_of
 from score import normalised, word_errors
-from speech import LABELS, Utterance, batches, fixed_subset, levelled, padded, read_manifest, samples_of
+from speech import LABELS, Utterance, batches, fixed_subset, has_manifest, levelled, padded, read_manifest, samples_of
 
 CORPORA = ("librispeech", "commonvoice", "harpervalley", "commonvoice-v1", "unlabelled")
 FORMATTED = ("commonvoice",)
@@ -190,7 +190,7 @@ def merge() -> None:
     held_out, decided = held_out_sentences(), Counter[str]()
     part = LABELS / "train.jsonl.part"
     with part.open("w") as out:
-        for corpus in CORPORA:
+        for corpus in filter(has_manifest, CORPORA):
             tiny, base = (readings(LABELS / f"{corpus}-{t}.jsonl") for t in READERS)
             for utterance in read_manifest(corpus, "train"):
                 if utterance.id not in tiny and corpus not in FORMATTED:
@@ -212,7 +212,7 @@ def merge() -> None:
 def figures() -> None:
     """Word differences per corpus: teachers against the reference and against each other."""
     print("| corpus | utterances read | tiny / reference | base / reference | tiny / base |\n|---|---|---|---|---|")
-    for corpus in CORPORA:
+    for corpus in filter(has_manifest, CORPORA):
         tiny, base = (readings(LABELS / f"{corpus}-{t}.jsonl") for t in READERS)
         texts = {u.id: u.text for u in read_manifest(corpus, "train")}
         cells = []

@@ -41,6 +41,11 @@ def read_manifest(corpus: str, split: str) -> list[Utterance]:
     return [Utterance(**{**row, "audio": path.parent / row["audio"]}) for row in rows]
 
 
+def has_manifest(corpus: str, split: str = "train") -> bool:
+    """Whether `corpora.py` has extracted this part."""
+    return (DATA / corpus / f"{split}.jsonl").is_file()
+
+
 def samples_of(utterance: Utterance) -> np.ndarray:
     """Samples of an utterance as recorded."""
     samples, rate = sf.read(utterance.audio, dtype="float32")

@@ -82,7 +82,7 @@ class Recogniser(nn.Module):
             raise SystemExit(f"{path}: not there; run `python recipes/english/convert.py {mechanism}` first")
         recogniser.decoder.load_state_dict(load_file(path))
         with torch.no_grad():
-            recogniser.ctc.out.weight.copy_(recogniser.decoder.embed_tokens.weight)
+            recogniser.ctc.out.weight.copy_(0.3 * recogniser.decoder.embed_tokens.weight)
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
