@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Aligned, Phase, Window, energies
+from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
 from headsync.attention.bernoulli import HMA, MMA, MTA, Bernoulli, MoChA
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import ConfigError, DecoderConfig
@@ -152,10 +152,10 @@ def test_a_head_that_never_stops_has_no_context_for_ever() -> None:
 def test_a_head_is_not_lost_while_frames_may_still_come() -> None:
     case, mechanism = given_p([[[0.1, 0.1, 0.9]]]), build(HMA)
     for frames, ready in ((0, False), (2, False), (3, True)):
-        window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
         out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :frames], mechanism.start(1), window)
         assert out.ready_B.item() is ready
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([True]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([True]))
     out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :2], mechanism.start(1), window)
     assert (out.ready_B.item(), out.state[1].item()) == (True, True)
 
@@ -165,7 +165,7 @@ def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
     case = given_p([[[0.1, 0.9, 0.1, 0.1, 0.1]], [[0.1, 0.1, 0.1, 0.1, 0.9]]])
     mechanism = build(MMA, heads=2, width=5, wait_frames=2, chunk_frames=1)
     for frames, ready in ((1, False), (2, False), (3, False), (4, True), (5, True)):
-        window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
         out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :frames], mechanism.start(1), window)
         assert out.ready_B.item() is ready
     assert out.end_BH.tolist() == [[2, 4]]
@@ -187,7 +187,7 @@ def test_a_head_that_does_not_move_holds_the_others_only_where_published(wait_fr
 
 def test_a_step_of_mma_is_decided_at_once_when_all_heads_have_stopped() -> None:
     case, mechanism = given_p([[[0.1, 0.9]], [[0.9, 0.1]]]), build(MMA, heads=2, width=2)
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([False]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([False]))
     assert mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD, mechanism.start(1), window).ready_B.item()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Attended, Window, may_look
+from headsync.attention.base import NO_LIMIT, Attended, AttentionWindow, before_limit
 from headsync.attention.cif import CIF, KERNEL_FRAMES, integrate
 from headsync.config import DecoderConfig
 from headsync.testing import random_case
@@ -30,14 +30,14 @@ def certain_alpha(*alpha: float) -> CIF:
 
     def alpha_of(k_BHTD: Tensor, limit_B: Tensor) -> Tensor:
         frames = k_BHTD.shape[2]
-        return values[:, :frames] * may_look(frames, limit_B)
+        return values[:, :frames] * before_limit(frames, limit_B)
 
     mechanism._alpha = alpha_of  # type: ignore[method-assign]
     return mechanism
 
 
 def listen(mechanism: CIF, frames: int, final: bool, state: tuple[Tensor, ...]) -> Attended:
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([final]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([final]))
     q, k = torch.zeros(1, 2, 4, dtype=torch.float64), torch.zeros(1, 2, frames, 4, dtype=torch.float64)
     return mechanism.step(q, k, state, window)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headsync.attention.base import NO_LIMIT, Window
+from headsync.attention.base import NO_LIMIT, AttentionWindow
 from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.softmax import Softmax, Triggered
 from headsync.config import DecoderConfig
@@ -23,8 +23,8 @@ def draw(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
 
 
-def window(limit: int, frames: int, final: bool) -> Window:
-    return Window(torch.tensor([limit]), torch.tensor([frames]), torch.tensor([final]))
+def window(limit: int, frames: int, final: bool) -> AttentionWindow:
+    return AttentionWindow(torch.tensor([limit]), torch.tensor([frames]), torch.tensor([final]))
 
 
 @settings(max_examples=20, deadline=None)
