@@ -308,7 +308,7 @@ def test_sums_that_fall_short_of_the_threshold_count_as_missing_tokens(kind: typ
     assert mechanism.energy_bias.grad < 0  # descending it raises the probabilities
 
 
-def test_nothing_is_missing_where_steps_halt_or_where_nothing_is_asked() -> None:
+def test_no_shortfall_where_steps_halt_or_reach_is_zero() -> None:
     q, k = energies_of([[0.9, 0.9, 0.9]])
     limit = torch.tensor([[3]])
     asked = DACS(DecoderConfig(energy_bias=0.0, reach=1.1), 1, 1).double()

@@ -105,7 +105,7 @@ def test_alpha_sees_a_frame_and_those_just_before_it() -> None:
         assert changed.any()
 
 
-def test_queries_are_of_no_effect_and_all_heads_agree() -> None:
+def test_queries_have_no_effect_and_all_heads_agree() -> None:
     case, mechanism = random_case(rows=2, heads=2, frames=9, seed=4), build()
     weights = mechanism.align(*case).weights_BHLT
     assert torch.equal(weights, mechanism.align(-case.q_BHLD, case.k_BHTD, case.limit_BL).weights_BHLT)
@@ -127,7 +127,7 @@ def test_training_scales_to_the_number_of_tokens() -> None:
     assert torch.equal(mechanism.eval().align(case.q_BHLD, case.k_BHTD, limits).surplus_BM, aligned.surplus_BM)
 
 
-def test_the_gradient_of_training_goes_through_the_scale() -> None:
+def test_the_gradient_passes_through_the_scale() -> None:
     """In training alpha is scaled to the number of tokens, and the scale depends on every frame."""
     case = random_case(rows=1, steps=4, frames=9, seed=3)
     limits = torch.full((1, 4), 9)

@@ -60,7 +60,7 @@ def test_a_step_without_limit_waits_for_the_end_of_speech() -> None:
     assert mechanism.step(q, k, (), window(NO_LIMIT, 7, True)).ready_B.all()
 
 
-def test_a_step_that_may_see_nothing_has_no_weights() -> None:
+def test_a_step_without_frames_has_no_weights() -> None:
     q, k = draw(0, (1, 2, 1, 3), (1, 2, 5, 3))
     aligned = Softmax(DecoderConfig(), 2, 3).align(q, k, torch.tensor([[0]]))
     assert aligned.weights_BHLT.unique().tolist() == [0.0]

@@ -13,14 +13,14 @@ from sounds import band_power, generator, pitch, power, tone
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.35])
-def test_speed_moves_length_and_pitch_together(factor: float) -> None:
+def test_speed_changes_length_and_pitch(factor: float) -> None:
     changed = augment.speed(tone(400), factor)
     assert len(changed) == pytest.approx(SAMPLE_RATE / factor, abs=2)
     assert pitch(changed) == pytest.approx(400 * factor, rel=0.01)
 
 
 @pytest.mark.parametrize("length", [0, 1, 500, 959, 960, 961])
-def test_sounds_of_any_shortness_pass_through_every_change(length: int) -> None:
+def test_very_short_audio_passes_through_every_augmentation(length: int) -> None:
     samples = augment.noise_of("white", length, generator()) if length else np.zeros(0, np.float32)
     augment.speech_power(samples)
     assert augment.set_level(samples, -6.0).shape == (length,)
@@ -46,7 +46,7 @@ def test_white_is_flat_pink_falls_3_and_brown_6_decibel_an_octave() -> None:
         assert ratio == pytest.approx(fall, abs=0.5)
 
 
-def test_hum_sits_on_the_mains() -> None:
+def test_hum_is_at_the_mains_frequency() -> None:
     hum = augment.noise_of("hum", SAMPLE_RATE, generator())
     assert band_power(hum, 45, 500) > 0.95 * band_power(hum, 0, 8_000)
 
@@ -58,14 +58,14 @@ def test_babble_is_made_of_the_voices() -> None:
 
 
 @pytest.mark.parametrize("snr_db", [5.0, 20.0, 40.0])
-def test_noise_is_added_at_the_wanted_distance(snr_db: float) -> None:
+def test_noise_is_added_at_the_given_snr(snr_db: float) -> None:
     speech = tone(500)
     noise = augment.noise_of("white", len(speech), generator())
     added = augment.add_noise(speech, noise, snr_db) - speech
     assert 10 * np.log10(power(speech) / power(added)) == pytest.approx(snr_db, abs=0.1)
 
 
-def test_a_room_keeps_the_direct_sound_and_adds_what_comes_later() -> None:
+def test_a_room_keeps_the_direct_sound_and_adds_reflections() -> None:
     click = np.zeros(SAMPLE_RATE, np.float32)
     click[1_000] = 1.0
     heard = augment.room(click, 0.4, generator())
@@ -75,7 +75,7 @@ def test_a_room_keeps_the_direct_sound_and_adds_what_comes_later() -> None:
     assert early > 100 * late > 0
 
 
-def test_the_telephone_passes_its_band_only() -> None:
+def test_the_telephone_is_a_band_pass() -> None:
     for companded in (False, True):
         kept = augment.telephone(tone(1_000), companded)
         assert len(kept) == SAMPLE_RATE
@@ -89,7 +89,7 @@ def test_companding_adds_a_little_noise() -> None:
     assert 20 < 10 * np.log10(power(plain) / power(companded - plain)) < 50
 
 
-def test_equalising_changes_the_colour() -> None:
+def test_equalising_changes_the_spectrum() -> None:
     white = augment.noise_of("white", SAMPLE_RATE, generator())
     for seed in range(8):
         changed = augment.equalise(white, generator(seed))
@@ -98,7 +98,7 @@ def test_equalising_changes_the_colour() -> None:
         assert abs(10 * np.log10(after / before)) > 0.2
 
 
-def test_coding_keeps_length_level_and_most_of_the_sound() -> None:
+def test_opus_keeps_length_and_level() -> None:
     samples = tone(400) * np.float32(0.01)
     changed = augment.opus(samples, 24.0)
     assert len(changed) == len(samples)
@@ -125,7 +125,7 @@ CHANGES: dict[str, Callable[[FloatArray, np.random.Generator], FloatArray]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_generator_alone_decides(name: str) -> None:
+def test_the_same_generator_state_gives_the_same_audio(name: str) -> None:
     samples = tone(500, 0.5)
     once, again, other = (CHANGES[name](samples, generator(seed)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(once, again)
@@ -134,7 +134,7 @@ def test_the_generator_alone_decides(name: str) -> None:
     np.testing.assert_array_equal(samples, tone(500, 0.5))  # the sound that went in is untouched
 
 
-def test_degradeed_sound_stays_within_full_scale() -> None:
+def test_degraded_audio_stays_within_full_scale() -> None:
     samples = tone(500, 0.3)
     for seed in range(60):
         peak = np.abs(augment.degrade(samples, generator(seed))).max()

@@ -128,7 +128,7 @@ def test_transcripts_are_normalised_as_published(raw: str, clean: str) -> None:
     assert normalise(raw) == clean
 
 
-def test_every_damage_is_named_and_the_rest_is_right(discs: Path, tmp_path: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(discs: Path, tmp_path: Path) -> None:
     names = ["cut", "sum", "rate", "void", "none", "mute", "talk", "junk", "hush"]
     ids = {name: f"02{n}c02{n:02d}" for n, name in enumerate(names)}
     folder = discs / "11-1.1/wsj0/si_tr_s"
