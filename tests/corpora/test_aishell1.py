@@ -86,7 +86,7 @@ def test_all_damage_is_reported_and_the_rest_is_prepared(corpus: Path, tmp_path:
     report = prepare(corpus, tmp_path / "out")
     assert named(tmp_path / "out") == {
         ("wrong sample rate", names[0]), ("unreadable", names[1]), ("empty file", names[2]),
-        ("missing audio", names[3]), ("no transcript", names[4]), ("doubled", names[5]), ("doubled", names[7]),
+        ("missing audio", names[3]), ("no transcript", names[4]), ("duplicate", names[5]), ("duplicate", names[7]),
         ("missing audio", "S0100"), ("empty transcript", "BAC009S0002W0199"), ("missing audio", "BAC009S0002W0198"),
     }  # fmt: skip
     assert "all 3 recordings are missing" in report.summary()

@@ -115,7 +115,7 @@ def test_all_damage_is_reported_and_the_rest_is_prepared(tmp_path: Path) -> None
     assert named(tmp_path / "out") == {
         ("empty file", "void"), ("unreadable", "junk"), ("unreadable", "late"), ("unreadable", "none"),
         ("unreadable list", "bad"), ("missing audio", "gone"), ("missing audio", "text-only"),
-        ("no transcript", "mute"), ("empty transcript", "hush"), ("doubled", "ok"),
+        ("no transcript", "mute"), ("empty transcript", "hush"), ("duplicate", "ok"),
     }  # fmt: skip
     assert [one.id for one in read_manifest(tmp_path / "out" / "data.jsonl")] == ["ok"]
 

@@ -87,13 +87,13 @@ def test_all_damage_is_reported_and_the_rest_is_prepared(corpus: Path, tmp_path:
         "empty file",
         "wrong sample rate",
         "missing audio",
-        "doubled",
+        "duplicate",
         "unreadable",
     ]
     expected = {("train-clean-100", kind, f"19-198-{n:04d}") for n, kind in enumerate(kinds)}
     expected |= {("train-clean-100", "no transcript", "19-198-0008")}
     expected |= {("train-clean-100", "empty transcript", "19-198-0009")}
-    expected |= {("train-clean-100", "doubled", "19-198-0010"), ("train-clean-360", "doubled", "84-1-0000")}
+    expected |= {("train-clean-100", "duplicate", "19-198-0010"), ("train-clean-360", "duplicate", "84-1-0000")}
     assert named(tmp_path / "out") == expected
     kept = read_manifest(tmp_path / "out" / "train-clean-100.jsonl")
     assert [(one.id, one.text) for one in kept] == [("19-198-0007", "WORD NUMBER H"), ("19-198-0010", "TWICE")]
@@ -118,9 +118,7 @@ def checked_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return checked
 
 
-def test_a_second_run_decodes_only_changed_files(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_decodes_only_changed_files(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chapter = corpus / "train-clean-100" / "19" / "198"
     (chapter / "19-198-0003.flac").write_bytes(b"")
     prepare(corpus, tmp_path / "out")

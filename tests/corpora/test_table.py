@@ -63,7 +63,7 @@ def test_all_damage_is_reported_and_the_rest_is_prepared(folder: Path) -> None:
     problems = json.loads((folder / "out" / "report.json").read_text())["problems"]
     assert {(one["kind"], one["name"]) for one in problems} == {
         ("empty file", "clips/b"), ("missing audio", "clips/d"), ("unreadable list", "row 5"),
-        ("unreadable list", "row 6"), ("doubled", "clips/a"), ("doubled", "clips/e"),
+        ("unreadable list", "row 6"), ("duplicate", "clips/a"), ("duplicate", "clips/e"),
     }  # fmt: skip
 
 

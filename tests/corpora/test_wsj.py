@@ -149,7 +149,7 @@ def test_all_damage_is_reported_and_the_rest_is_prepared(discs: Path, tmp_path: 
     assert problems(tmp_path / "out") == {
         ("unreadable", ids["cut"]), ("unreadable", ids["junk"]), ("wrong checksum", ids["sum"]),
         ("wrong sample rate", ids["rate"]), ("empty file", ids["void"]), ("missing audio", ids["none"]),
-        ("no transcript", ids["mute"]), ("doubled", ids["talk"]), ("empty transcript", ids["hush"]),
+        ("no transcript", ids["mute"]), ("duplicate", ids["talk"]), ("empty transcript", ids["hush"]),
     }  # fmt: skip
     assert sum(report.counts.values()) == len(names)
     kept = read_manifest(tmp_path / "out" / "train_si284.jsonl")

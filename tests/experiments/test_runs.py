@@ -265,7 +265,9 @@ def test_missing_files_are_errors_before_training(
     assert told == []
 
 
-def test_the_error_for_a_word_outside_the_vocabulary_names_the_manifest(changed: Changed, plan: Comparison, tmp_path: Path) -> None:
+def test_a_word_outside_the_vocabulary_is_an_error_with_the_manifest(
+    changed: Changed, plan: Comparison, tmp_path: Path
+) -> None:
     first, *_ = read_manifest(plan.tests["test"])
     write_manifest(tmp_path / "strange.jsonl", [replace(first, text="ba xylophone")])
     other = changed(plan=(str(plan.tests["test"]), str(tmp_path / "strange.jsonl")))
