@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +22,14 @@ import numpy as np
 
 import headsync
 from headsync import Final, Recognizer
-from headsync.corpora.augment import decibel, noise_of
 from headsync.corpora.manifest import read_manifest
 from headsync.evaluation.error_rate import count_errors
 from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
 from headsync.frontend.frame_rate import HOP_SAMPLES, SUBSAMPLING
+
+sys.path.append(str(Path(__file__).parent.parent / "recipes" / "digits"))
+
+from audio_effects import decibel, noise_of
 
 RATE = 16_000
 AROUND = 6 * RATE

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headsync.corpora.augment import filter_by_gain, frame_powers
+from audio_effects import filter_by_gain, frame_powers
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
 
 FRAME_SAMPLES = 160

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import audio_effects
 from digit_corpus import DIGITS, MARGIN_SAMPLES, Spoken, Takes, as_float, read_sound, read_take, read_trimmed
 from digit_sounds import Spectrum, background, join, match_spectrum, noise_spectrum, speech_spectrum, tempo, trim
-from headsync.corpora import augment
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
 
 # The number of a part enters the seed of its recordings and must not change.
@@ -108,8 +108,8 @@ class StringMaker:
         if part.endswith("-babble"):
             return clean._replace(samples=self._in_babble(clean.samples, part, generator))
         if part == "test-phone":
-            line = augment.telephone(clean.samples, companded=index % 2 == 0)
-            return clean._replace(samples=augment.set_level(line, CLEAN_PEAK_DB))
+            line = audio_effects.telephone(clean.samples, companded=index % 2 == 0)
+            return clean._replace(samples=audio_effects.set_level(line, CLEAN_PEAK_DB))
         return clean._replace(samples=_in_silence(clean.samples, generator)) if part == "test-silence" else clean
 
     def _generator(self, part: str, index: int) -> Generator:
@@ -117,12 +117,12 @@ class StringMaker:
 
     def _clean(self, part: str, index: int) -> Recording:
         clean = self._string(part, self._generator(part, index), CLEAN)
-        return clean._replace(samples=augment.set_level(clean.samples, CLEAN_PEAK_DB))
+        return clean._replace(samples=audio_effects.set_level(clean.samples, CLEAN_PEAK_DB))
 
     def _hard(self, part: str, generator: Generator) -> Recording:
         hard = self._string(part, generator, HARD)
         voices = (lambda: self._babblers(part, generator)) if self.sources.speech_of(part) else None
-        return hard._replace(samples=augment.degrade(hard.samples, generator, voices))
+        return hard._replace(samples=audio_effects.degrade(hard.samples, generator, voices))
 
     def _string(self, part: str, generator: Generator, style: Style) -> Recording:
         """Joined digits of one speaker or two; digits beyond the longest recording are dropped."""
@@ -150,7 +150,7 @@ class StringMaker:
         self, string: Recording, part: str, style: Style, factor: float, room: Spectrum, generator: Generator
     ) -> Recording:
         """The string at another speed, and often with the spectrum of other speech or between other speech."""
-        samples, speech = augment.speed(string.samples, factor), self.sources.speech_of(part)
+        samples, speech = audio_effects.speed(string.samples, factor), self.sources.speech_of(part)
         if generator.random() < style.other_spectrum_chance and speech:
             samples = match_spectrum(samples, self.other_spectrum(_pick(speech, generator).audio))
         string = string._replace(samples=samples)
@@ -175,7 +175,7 @@ class StringMaker:
         pieces, starts, speakers = [string.samples], [0], [string.speaker]
         for side in (1, 2):
             voice, speaker = self._other_speech(part, generator)
-            voice = voice * np.float32(level * augment.decibel(generator.uniform(-6, 6)) / _amplitude(voice))
+            voice = voice * np.float32(level * audio_effects.decibel(generator.uniform(-6, 6)) / _amplitude(voice))
             pause = int(generator.uniform(0.1, 0.6) * SAMPLE_RATE)
             length = sum(map(len, pieces)) + len(voice) + 2 * pause
             if not where & side or length > LONGEST_SECONDS * SAMPLE_RATE:
@@ -195,7 +195,7 @@ class StringMaker:
             samples = match_spectrum(samples, self.speaker_spectrum(speaker))
         if generator.random() < HARD.tempo_chance:
             samples = tempo(samples, 1.0 / float(generator.uniform(0.8, 1.15)))
-        samples = augment.speed(samples, float(generator.uniform(*HARD.speed)))
+        samples = audio_effects.speed(samples, float(generator.uniform(*HARD.speed)))
         length = min(len(samples), int(generator.uniform(0.5, 3.0) * SAMPLE_RATE))
         begin = int(generator.integers(len(samples) - length + 1))
         return samples[begin : begin + length], f"{OTHER_SPEAKER}{one.speaker}"
@@ -206,8 +206,8 @@ class StringMaker:
 
     def _in_babble(self, samples: FloatArray, part: str, generator: Generator) -> FloatArray:
         padded = np.pad(samples, round(AROUND_SECONDS * SAMPLE_RATE))
-        babble = augment.noise_of("babble", len(padded), generator, self._babblers(part, generator))
-        return augment.add_noise(padded, babble, -float(generator.uniform(*BABBLE_DB)))
+        babble = audio_effects.noise_of("babble", len(padded), generator, self._babblers(part, generator))
+        return audio_effects.add_noise(padded, babble, -float(generator.uniform(*BABBLE_DB)))
 
     def _speaker_spectrum(self, speaker: str) -> Spectrum:
         return speech_spectrum(np.concatenate([read_sound(paths[0]) for paths in self.sources.takes[speaker]]))
@@ -234,7 +234,7 @@ def _levelled(pieces: Sequence[FloatArray], style: Style, generator: Generator) 
     """The pieces, at nearly equal levels if the style says so, and the gains."""
     if not style.equal_levels:
         return list(pieces), [1.0] * len(pieces)
-    gains = [0.05 * augment.decibel(generator.uniform(-3.0, 3.0)) / _amplitude(piece) for piece in pieces]
+    gains = [0.05 * audio_effects.decibel(generator.uniform(-3.0, 3.0)) / _amplitude(piece) for piece in pieces]
     return [piece * np.float32(gain) for piece, gain in zip(pieces, gains, strict=True)], gains
 
 
@@ -253,8 +253,8 @@ def _starts(pieces: Sequence[FloatArray], gaps: Sequence[int], lead: int) -> lis
 
 def _in_silence(samples: FloatArray, generator: Generator) -> FloatArray:
     padded = np.pad(samples, round(AROUND_SECONDS * SAMPLE_RATE))
-    noise = augment.noise_of(str(generator.choice(["white", "pink"])), len(padded), generator)
-    return padded + noise * np.float32(augment.decibel(generator.uniform(-65.0, -50.0)))
+    noise = audio_effects.noise_of(str(generator.choice(["white", "pink"])), len(padded), generator)
+    return padded + noise * np.float32(audio_effects.decibel(generator.uniform(-65.0, -50.0)))
 
 
 def _pick(pool: Sequence[Spoken], generator: Generator) -> Spoken:
@@ -262,4 +262,4 @@ def _pick(pool: Sequence[Spoken], generator: Generator) -> Spoken:
 
 
 def _amplitude(samples: FloatArray) -> float:
-    return max(math.sqrt(augment.speech_power(samples)), 1e-6)
+    return max(math.sqrt(audio_effects.speech_power(samples)), 1e-6)

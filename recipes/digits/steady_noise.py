@@ -16,9 +16,9 @@ import jiwer
 import numpy as np
 import soxr
 
+from audio_effects import decibel, noise_of
 from digit_corpus import DIGITS, MARGIN_SAMPLES, as_float, find_takes, read_take, split_speakers
 from headsync import Recognizer
-from headsync.corpora.augment import decibel, noise_of
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
 
 PAUSE = np.zeros(4 * SAMPLE_RATE, np.float32)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headsync.attention.accumulate import ACS, DACS, HSDACS
-from headsync.attention.base import NO_LIMIT, Aligned, Phase, Window, energies
+from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.decoding.beam import Search
 from headsync.decoding.hypothesis import SpeechFrames
@@ -111,7 +111,7 @@ def test_eq09_head_synchronous_step(size: Sizes, seed: int, threshold: float, li
         loop = paper.hs_dacs(q[0, :, i].numpy(), k[0].numpy(), v[0].numpy(), limit, threshold)
         assert ends[:, i].tolist() == list(loop.N.values())
         assert len(set(loop.N.values())) == 1  # the heads halt together
-        stepped = mechanism.step(q[:, :, i], k, (), Window(torch.tensor([limit]), there, torch.tensor([True])))
+        stepped = mechanism.step(q[:, :, i], k, (), AttentionWindow(torch.tensor([limit]), there, torch.tensor([True])))
         assert stepped.end_BH[0].tolist() == list(loop.N.values())
 
 
@@ -159,7 +159,7 @@ def test_alg1_inference(size: Sizes, seed: int, layers: int, M: int, threshold: 
     stack = [build(HSDACS, H, threshold, b) for b in bias]
     t, loop = 0, paper.algorithm_1(q, k, v, M, threshold, bias)
     for i in range(L):
-        window = Window(torch.tensor([t + M]), torch.tensor([T]), torch.tensor([True]))
+        window = AttentionWindow(torch.tensor([t + M]), torch.tensor([T]), torch.tensor([True]))
         for n, mechanism in enumerate(stack):
             out = mechanism.step(torch.tensor(q[i, n][None]), torch.tensor(k[n][None]), (), window)
             context = (out.weights_BHT[0].unsqueeze(1) @ torch.tensor(v[n])).flatten().detach().numpy()
@@ -213,14 +213,14 @@ def test_a_sum_that_equals_the_threshold_does_not_halt(kind: type[DACS]) -> None
 def test_a_step_on_the_threshold_is_undecided(kind: type[DACS]) -> None:
     q, k = energies_of([[0.5, 0.5, 0.5]] * 2)
     for frames, ready in ((1, False), (2, False), (3, True)):
-        window = Window(torch.tensor([16]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([16]), torch.tensor([frames]), torch.tensor([False]))
         assert build(kind, 2).step(q[:, :, 0], k[:, :, :frames], (), window).ready_B.item() is ready
 
 
 def test_a_dacs_step_waits_for_its_slowest_head() -> None:
     q, k = energies_of([[0.9, 0.9, 0.9, 0.9], [0.3, 0.3, 0.3, 0.3]])
     for frames, ready in ((2, False), (3, False), (4, True)):
-        window = Window(torch.tensor([16]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([16]), torch.tensor([frames]), torch.tensor([False]))
         out = build(DACS, 2).step(q[:, :, 0], k[:, :, :frames], (), window)
         assert out.ready_B.item() is ready
     assert out.end_BH.tolist() == [[2, 4]]
@@ -308,7 +308,7 @@ def test_sums_that_fall_short_of_the_threshold_count_as_missing_tokens(kind: typ
     assert mechanism.energy_bias.grad < 0  # descending it raises the probabilities
 
 
-def test_nothing_is_missing_where_steps_halt_or_where_nothing_is_asked() -> None:
+def test_no_shortfall_where_steps_halt_or_reach_is_zero() -> None:
     q, k = energies_of([[0.9, 0.9, 0.9]])
     limit = torch.tensor([[3]])
     asked = DACS(DecoderConfig(energy_bias=0.0, reach=1.1), 1, 1).double()

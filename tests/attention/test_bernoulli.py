@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Aligned, Phase, Window, energies
+from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
 from headsync.attention.bernoulli import HMA, MMA, MTA, Bernoulli, MoChA
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import ConfigError, DecoderConfig
@@ -136,26 +136,26 @@ def test_one_half_stops_hma_but_not_mta() -> None:
     assert drain_steps(build(MTA), case).end_BHL.item() == 3
 
 
-def test_a_boundary_may_be_taken_again_and_none_goes_back() -> None:
+def test_boundaries_may_repeat_but_never_move_back() -> None:
     case = given_p([[[0.9, 0.9, 0.1], [0.1, 0.1, 0.9], [0.9, 0.9, 0.9]]])
     assert drain_steps(build(HMA), case).end_BHL.flatten().tolist() == [1, 3, 3]
     assert drain_steps(build(MTA), case).end_BHL.flatten().tolist() == [1, 3, 3]
 
 
-def test_a_head_that_never_stops_has_no_context_for_ever() -> None:
+def test_a_head_without_a_boundary_has_no_context_in_later_steps() -> None:
     case = given_p([[[0.9, 0.1], [0.1, 0.1], [0.9, 0.9]], [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]])
     drained = drain_steps(build(HMA, heads=2), case)
     assert drained.weights_BHLT.sum(-1)[0].tolist() == [[1, 0, 0], [1, 1, 1]]
     assert drained.end_BHL[0].tolist() == [[1, 2, 0], [1, 1, 2]]
 
 
-def test_a_head_is_not_lost_while_frames_may_still_come() -> None:
+def test_a_head_is_not_lost_before_the_last_frame() -> None:
     case, mechanism = given_p([[[0.1, 0.1, 0.9]]]), build(HMA)
     for frames, ready in ((0, False), (2, False), (3, True)):
-        window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
         out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :frames], mechanism.start(1), window)
         assert out.ready_B.item() is ready
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([True]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([True]))
     out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :2], mechanism.start(1), window)
     assert (out.ready_B.item(), out.state[1].item()) == (True, True)
 
@@ -165,7 +165,7 @@ def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
     case = given_p([[[0.1, 0.9, 0.1, 0.1, 0.1]], [[0.1, 0.1, 0.1, 0.1, 0.9]]])
     mechanism = build(MMA, heads=2, width=5, wait_frames=2, chunk_frames=1)
     for frames, ready in ((1, False), (2, False), (3, False), (4, True), (5, True)):
-        window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
+        window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([False]))
         out = mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD[:, :, :frames], mechanism.start(1), window)
         assert out.ready_B.item() is ready
     assert out.end_BH.tolist() == [[2, 4]]
@@ -173,7 +173,7 @@ def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
 
 
 @pytest.mark.parametrize(("wait_from", "ends"), [("first", [2, 2, 2, 2]), ("own", [2, 4, 6, 0])])
-def test_a_head_that_does_not_move_holds_the_others_only_where_published(wait_from: str, ends: list[int]) -> None:
+def test_a_head_that_does_not_move_delays_others_only_in_the_published_rule(wait_from: str, ends: list[int]) -> None:
     """The first head sits on frame 0, the second never stops of itself; with eps = 2 it may go on, or not."""
     sits, never = [0.9] + [0.1] * 6, [0.1] * 7
     case = given_p([[sits] * 4, [never] * 4])
@@ -187,7 +187,7 @@ def test_a_head_that_does_not_move_holds_the_others_only_where_published(wait_fr
 
 def test_a_step_of_mma_is_decided_at_once_when_all_heads_have_stopped() -> None:
     case, mechanism = given_p([[[0.1, 0.9]], [[0.9, 0.1]]]), build(MMA, heads=2, width=2)
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([False]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([2]), torch.tensor([False]))
     assert mechanism.step(case.q_BHLD[:, :, 0], case.k_BHTD, mechanism.start(1), window).ready_B.item()
 
 
@@ -234,7 +234,7 @@ def test_chunk_heads_must_divide_the_heads() -> None:
         MMA(DecoderConfig(chunk_heads=3), 4, 4)
 
 
-def test_the_surplus_of_mma_is_the_boundaries_less_the_tokens_that_exist() -> None:
+def test_the_surplus_of_mma_is_boundaries_minus_tokens() -> None:
     case = random_case(rows=2, heads=2, steps=4, frames=9, seed=2)
     case = case._replace(limit_BL=torch.tensor([[9, 9, 9, 9], [9, 9, 0, 0]]))  # three tokens and one, with <eos>
     mechanism = build(MMA, heads=2)
@@ -254,7 +254,7 @@ def test_mma_does_not_count_in_the_first_phase_of_training() -> None:
     assert torch.equal(mechanism.align(*case).weights_BHLT, counted.weights_BHLT)
 
 
-def test_head_drop_silences_heads_in_training_and_scales_the_others() -> None:
+def test_head_drop_drops_heads_in_training_and_scales_the_others() -> None:
     case = random_case(rows=200, heads=4, steps=2, frames=5)
     mechanism = build(MMA, heads=4, chunk_heads=2, head_drop=0.25, energy_noise=0.0)
     whole = mechanism.align(*case).weights_BHLT
@@ -272,7 +272,7 @@ def test_head_drop_silences_heads_in_training_and_scales_the_others() -> None:
 
 
 @kinds
-def test_noise_is_for_training_only(kind: type[Bernoulli]) -> None:
+def test_noise_is_added_in_training_only(kind: type[Bernoulli]) -> None:
     case = random_case(rows=1, steps=3, frames=7)
     mechanism = build(kind, heads=2, head_drop=0.0)
     weights = [mechanism.align(*case).weights_BHLT for _ in range(2)]
@@ -358,7 +358,7 @@ def test_half_precision_computes_in_single(kind: type[Bernoulli]) -> None:
 
 
 @pytest.mark.parametrize("kind", [HMA, MoChA, MMA], ids=lambda kind: kind.__name__)
-def test_the_sharper_the_nearer_to_the_stream(kind: type[Bernoulli]) -> None:
+def test_sharper_energies_bring_training_closer_to_the_stream(kind: type[Bernoulli]) -> None:
     case = random_case(rows=2, heads=2, steps=3, frames=8, seed=5, scale=2.0)
     mechanism = build(kind, heads=2, bias=0.3, wait_frames=100).eval()
     stream = drain_steps(mechanism, case).weights_BHLT.detach()

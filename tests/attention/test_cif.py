@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Attended, Window, may_look
+from headsync.attention.base import NO_LIMIT, Attended, AttentionWindow, before_limit
 from headsync.attention.cif import CIF, KERNEL_FRAMES, integrate
 from headsync.config import DecoderConfig
 from headsync.testing import random_case
@@ -30,14 +30,14 @@ def certain_alpha(*alpha: float) -> CIF:
 
     def alpha_of(k_BHTD: Tensor, limit_B: Tensor) -> Tensor:
         frames = k_BHTD.shape[2]
-        return values[:, :frames] * may_look(frames, limit_B)
+        return values[:, :frames] * before_limit(frames, limit_B)
 
     mechanism._alpha = alpha_of  # type: ignore[method-assign]
     return mechanism
 
 
 def listen(mechanism: CIF, frames: int, final: bool, state: tuple[Tensor, ...]) -> Attended:
-    window = Window(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([final]))
+    window = AttentionWindow(torch.tensor([NO_LIMIT]), torch.tensor([frames]), torch.tensor([final]))
     q, k = torch.zeros(1, 2, 4, dtype=torch.float64), torch.zeros(1, 2, frames, 4, dtype=torch.float64)
     return mechanism.step(q, k, state, window)
 
@@ -105,7 +105,7 @@ def test_alpha_sees_a_frame_and_those_just_before_it() -> None:
         assert changed.any()
 
 
-def test_queries_are_of_no_effect_and_all_heads_agree() -> None:
+def test_queries_have_no_effect_and_all_heads_agree() -> None:
     case, mechanism = random_case(rows=2, heads=2, frames=9, seed=4), build()
     weights = mechanism.align(*case).weights_BHLT
     assert torch.equal(weights, mechanism.align(-case.q_BHLD, case.k_BHTD, case.limit_BL).weights_BHLT)
@@ -127,7 +127,7 @@ def test_training_scales_to_the_number_of_tokens() -> None:
     assert torch.equal(mechanism.eval().align(case.q_BHLD, case.k_BHTD, limits).surplus_BM, aligned.surplus_BM)
 
 
-def test_the_gradient_of_training_goes_through_the_scale() -> None:
+def test_the_gradient_passes_through_the_scale() -> None:
     """In training alpha is scaled to the number of tokens, and the scale depends on every frame."""
     case = random_case(rows=1, steps=4, frames=9, seed=3)
     limits = torch.full((1, 4), 9)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headsync.attention.base import NO_LIMIT, Window
+from headsync.attention.base import NO_LIMIT, AttentionWindow
 from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.softmax import Softmax, Triggered
 from headsync.config import DecoderConfig
@@ -23,8 +23,8 @@ def draw(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
 
 
-def window(limit: int, frames: int, final: bool) -> Window:
-    return Window(torch.tensor([limit]), torch.tensor([frames]), torch.tensor([final]))
+def window(limit: int, frames: int, final: bool) -> AttentionWindow:
+    return AttentionWindow(torch.tensor([limit]), torch.tensor([frames]), torch.tensor([final]))
 
 
 @settings(max_examples=20, deadline=None)
@@ -60,7 +60,7 @@ def test_a_step_without_limit_waits_for_the_end_of_speech() -> None:
     assert mechanism.step(q, k, (), window(NO_LIMIT, 7, True)).ready_B.all()
 
 
-def test_a_step_that_may_see_nothing_has_no_weights() -> None:
+def test_a_step_without_frames_has_no_weights() -> None:
     q, k = draw(0, (1, 2, 1, 3), (1, 2, 5, 3))
     aligned = Softmax(DecoderConfig(), 2, 3).align(q, k, torch.tensor([[0]]))
     assert aligned.weights_BHLT.unique().tolist() == [0.0]

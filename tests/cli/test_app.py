@@ -23,7 +23,7 @@ from headsync.errors import ModelError
 # help
 
 
-def test_help_names_every_command_without_heavy_imports() -> None:
+def test_help_lists_every_command_without_heavy_imports() -> None:
     script = (
         "import sys\nfrom headsync.cli.app import app\n"
         "try: app(['--help'])\nexcept SystemExit: pass\n"
@@ -44,7 +44,7 @@ def test_python_m_headsync_is_the_command() -> None:
     assert "headsync [OPTIONS] COMMAND" in done.stdout
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = run("--version")
     assert (result.exit_code, result.stdout) == (0, f"headsync {headsync.__version__}\n")
 
@@ -66,7 +66,7 @@ def test_the_version_is_told() -> None:
         (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install 'headsync[train]'"),
     ],
 )
-def test_trouble_is_one_sentence(
+def test_errors_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch, wav: Path, trouble: Exception, exit_code: int, told: str
 ) -> None:
     def load(*arguments: object, **settings: object) -> None:
@@ -135,7 +135,7 @@ def test_ctrl_c_in_the_middle_of_a_recording(wav: Path) -> None:
     assert child.returncode == 130
 
 
-def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch, wav: Path) -> None:
+def test_internal_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, wav: Path) -> None:
     def load(*arguments: object, **settings: object) -> None:
         raise ZeroDivisionError
 
@@ -143,7 +143,7 @@ def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch,
     assert isinstance(run("transcribe", wav).exception, ZeroDivisionError)
 
 
-def test_a_reader_that_leaves_early_is_no_trouble(wav: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(wav: Path) -> None:
     script = (
         "import sys\nfrom fakes import FakeRecognizer\nfrom headsync.cli import load_model, main\n"
         "load_model.load_recognizer = lambda *a, **k: FakeRecognizer('one', 'two')\n"
@@ -184,7 +184,7 @@ def test_models_lists_name_purpose_parameters_and_size(monkeypatch: pytest.Monke
     ]
 
 
-def test_models_tells_of_damaged_weights(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+def test_models_reports_damaged_weights(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
     (model / "weights.safetensors").write_bytes(b"broken")
     monkeypatch.setattr(load_model, "known_models", lambda: {"digits-xx": model})
     result = run("models")
@@ -208,7 +208,7 @@ def test_prepare_reports_a_wrong_folder_in_one_sentence(tmp_path: Path) -> None:
     assert one_line(result.stderr)
 
 
-def test_train_hands_recipe_and_overrides_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_train_passes_recipe_and_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[object] = []
     monkeypatch.setattr("headsync.training.train", lambda recipe, overrides: asked.extend([recipe, overrides]))
     (tmp_path / "r.toml").touch()

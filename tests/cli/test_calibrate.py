@@ -46,7 +46,7 @@ def test_a_calibrated_copy(manifest: Path, tmp_path: Path) -> None:
     assert "already exists" in run("calibrate", "digits-en", manifest, "--out", tmp_path / "mine").stderr
 
 
-def test_a_folder_of_ones_own_is_changed_in_place(manifest: Path, tmp_path: Path) -> None:
+def test_an_own_folder_is_changed_in_place(manifest: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(find("digits-en"), tmp_path / "mine"))
     assert run("calibrate", folder, manifest).exit_code == 0
     assert load_folder(folder).config.decoding != load_folder(find("digits-en")).config.decoding

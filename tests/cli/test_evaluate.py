@@ -50,7 +50,7 @@ def test_evaluate_limit(manifest: Path, says: Say) -> None:
     assert "0.00%" in run("evaluate", "some-model", manifest, "--limit", 1).stdout
 
 
-def test_evaluate_refuses_at_once_what_cannot_be_written_or_read(manifest: Path, tmp_path: Path, says: Say) -> None:
+def test_evaluate_checks_its_files_before_it_starts(manifest: Path, tmp_path: Path, says: Say) -> None:
     says()
     result = run("evaluate", "some-model", manifest, "--json", tmp_path / "no" / "out.json")
     assert result.exit_code == 1
@@ -75,7 +75,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_demo_compares_with_what_is_expected(recordings: Path, says: Say) -> None:
+def test_demo_compares_with_the_expected_texts(recordings: Path, says: Say) -> None:
     says("one two", "three")
     result = run("demo", "--fast")
     assert result.exit_code == 0, result.stderr

@@ -46,7 +46,7 @@ class FakeSound(ModuleType):
         return stream
 
 
-def test_listen_ends_with_the_last_words_on_interrupt(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
+def test_listen_finishes_the_utterance_on_interrupt(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
     says("one two three four")
     sound = FakeSound(then=lambda: os.kill(os.getpid(), signal.SIGINT))
     monkeypatch.setitem(sys.modules, "sounddevice", sound)
@@ -57,7 +57,7 @@ def test_listen_ends_with_the_last_words_on_interrupt(monkeypatch: pytest.Monkey
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_listen_says_when_the_microphone_goes_away(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
+def test_a_disconnected_microphone_is_an_error(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
     says("one two")
     sound = FakeSound(then=lambda: setattr(sound.stream, "active", False))
     monkeypatch.setitem(sys.modules, "sounddevice", sound)
@@ -67,7 +67,7 @@ def test_listen_says_when_the_microphone_goes_away(monkeypatch: pytest.MonkeyPat
     assert "disconnected" in result.stderr
 
 
-def test_listen_without_the_device(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
+def test_listen_without_a_microphone(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
     says()
     monkeypatch.setitem(sys.modules, "sounddevice", FakeSound(then=lambda: None))
     result = run("listen", "--device", "none")
@@ -76,7 +76,7 @@ def test_listen_without_the_device(monkeypatch: pytest.MonkeyPatch, says: Say) -
     assert "--device" in result.stderr
 
 
-def test_listen_to_a_device_that_is_taken(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
+def test_listen_to_a_busy_device(monkeypatch: pytest.MonkeyPatch, says: Say) -> None:
     class Taken(FakeSound):
         def InputStream(self, **settings: Any) -> Any:  # noqa: N802
             stream = super().InputStream(**settings)

@@ -20,25 +20,25 @@ def test_endpoint_rules_become_settings() -> None:
 
 
 @pytest.mark.parametrize("rules", ["pauses=1", "pause", "pause=soon", "0.8", "pause=1,,silence=2"])
-def test_a_wrong_rule_is_told(rules: str) -> None:
+def test_an_invalid_endpoint_rule_is_an_error(rules: str) -> None:
     with pytest.raises(ConfigError, match="is not a rule; write one or more of pause=SECONDS"):
         endpoint_settings(rules)
 
 
 @pytest.mark.parametrize("rules", ["pause=-1", "length=0", "silence=nan"])
-def test_seconds_are_more_than_none(rules: str) -> None:
+def test_endpoint_seconds_must_be_positive(rules: str) -> None:
     with pytest.raises(ConfigError, match=f'--endpoint: "{rules}" must be more than 0 seconds'):
         endpoint_settings(rules)
 
 
-def test_hotwords_stand_on_lines_with_or_without_a_boost(tmp_path: Path) -> None:
+def test_hotwords_with_and_without_a_boost(tmp_path: Path) -> None:
     file = tmp_path / "hotwords.txt"
     file.write_text("\ufeffnine one one\n\n  double seven :4.5\nseven:up :-1\n")
     assert read_hotwords(file) == [("nine one one", HOTWORD_BOOST), ("double seven", 4.5), ("seven:up", -1.0)]
     assert read_hotwords(None) == []
 
 
-def test_wrong_hotwords_are_told(tmp_path: Path) -> None:
+def test_invalid_hotwords_are_errors(tmp_path: Path) -> None:
     file = tmp_path / "hotwords.txt"
     with pytest.raises(DataError, match=r"hotwords.txt: the hotwords cannot be read"):
         read_hotwords(file)

@@ -29,7 +29,7 @@ def test_transcribe_prints_plain_final_lines_in_a_pipe(wav: Path, says: Say) -> 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "one two three\n", "")
 
 
-def test_transcribe_hands_model_and_beam_on(wav: Path, says: Any) -> None:
+def test_transcribe_passes_model_and_beam(wav: Path, says: Any) -> None:
     says("one")
     assert run("transcribe", wav, "--model", "some-model", "--beam", 4).exit_code == 0
     assert says.asked["model"] == "some-model"
@@ -42,7 +42,7 @@ def test_transcribe_names_the_files_when_there_are_several(wav: Path, says: Say)
     assert result.stdout == f"{wav}: one two\n{wav}:\n{wav}: three\n"
 
 
-def test_a_bad_file_gets_one_sentence_and_the_others_are_still_done(wav: Path, tmp_path: Path, says: Say) -> None:
+def test_a_bad_file_is_an_error_and_the_others_are_transcribed(wav: Path, tmp_path: Path, says: Say) -> None:
     says("one two", "of missing.wav", "of text.wav", "three")
     text = tmp_path / "text.wav"
     text.write_text("this is no sound")
@@ -55,7 +55,7 @@ def test_a_bad_file_gets_one_sentence_and_the_others_are_still_done(wav: Path, t
     assert "text.wav" in sentences[1]
 
 
-def test_brackets_in_names_and_long_sentences_are_printed_as_they_are(tmp_path: Path, says: Say) -> None:
+def test_brackets_in_names_and_long_sentences_are_printed_unchanged(tmp_path: Path, says: Say) -> None:
     says()
     missing = tmp_path / ("[red]" + "long" * 50 + ".wav")
     result = run("transcribe", missing)
@@ -82,7 +82,7 @@ def test_transcribe_srt_and_vtt(wav: Path, says: Say) -> None:
 
 
 @pytest.mark.parametrize("options", [["--workers", 2], ["--address", "auto"], ["--cluster", "ray"]])
-def test_what_is_of_manifests_is_refused_for_files(wav: Path, says: Say, options: list[object]) -> None:
+def test_manifest_options_are_refused_for_files(wav: Path, says: Say, options: list[object]) -> None:
     says("one")
     result = run("transcribe", wav, *options)
     assert result.exit_code == 2
@@ -90,12 +90,12 @@ def test_what_is_of_manifests_is_refused_for_files(wav: Path, says: Say, options
 
 
 @pytest.mark.parametrize("options", [["--realtime"], ["--format", "srt"], ["--workers", 2]])
-def test_what_is_of_files_or_of_a_cluster_is_refused_for_a_manifest(tmp_path: Path, options: list[object]) -> None:
+def test_file_and_cluster_options_are_refused_for_a_manifest(tmp_path: Path, options: list[object]) -> None:
     assert run("transcribe", "--manifest", tmp_path / "m.jsonl", *options).exit_code == 2
 
 
 @pytest.mark.parametrize("value", ["true", "False"])
-def test_a_value_for_a_flag_is_not_taken_for_a_file(wav: Path, says: Say, value: str) -> None:
+def test_the_value_of_a_flag_is_not_read_as_a_file(wav: Path, says: Say, value: str) -> None:
     says("one")
     result = run("transcribe", wav, "--realtime", value)
     assert result.exit_code == 2
@@ -108,7 +108,7 @@ def test_transcribe_reads_a_wav_from_standard_input(wav: Path, says: Say) -> Non
     assert run("transcribe", "-", input=wav.read_bytes()).stdout == "one two\n"
 
 
-def test_standard_input_that_is_no_wav_gets_one_sentence(says: Say) -> None:
+def test_standard_input_that_is_not_a_wav_is_an_error(says: Say) -> None:
     says("one two")
     result = run("transcribe", "-", input=b"fLaC" + bytes(100))
     assert result.exit_code == 1
@@ -124,7 +124,7 @@ def test_realtime_takes_as_long_as_the_recording(tmp_path: Path, says: Say) -> N
     assert time.monotonic() - start >= 0.3
 
 
-def test_pieces_come_when_they_have_been_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paced_pieces_arrive_at_the_speed_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))

@@ -37,12 +37,12 @@ def test_a_wav_of_unknown_length_is_read_to_its_end(wav: Path, size: bytes) -> N
     assert sum(len(samples) for samples, _ in stream_wav(io.BytesIO(bytes(raw)))) == 16_000
 
 
-def test_bytes_after_the_samples_are_not_sound(wav: Path) -> None:
+def test_bytes_after_the_samples_are_ignored(wav: Path) -> None:
     raw = wav.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"abcd"
     assert sum(len(samples) for samples, _ in stream_wav(io.BytesIO(raw))) == 16_000
 
 
-def test_samples_come_while_the_pipe_is_still_open() -> None:
+def test_samples_arrive_while_the_pipe_is_open() -> None:
     reader, writer = os.pipe()
     header = io.BytesIO()
     with wave.open(header, "wb") as file:
@@ -61,7 +61,7 @@ def test_a_wav_that_ends_in_its_header_is_refused(wav: Path, size: int) -> None:
         list(stream_wav(io.BytesIO(wav.read_bytes()[:size])))
 
 
-def test_a_wav_of_an_unknown_kind_is_refused(wav: Path) -> None:
+def test_an_unsupported_wav_format_is_refused(wav: Path) -> None:
     raw = bytearray(wav.read_bytes())
     raw[20:22] = struct.pack("<H", 85)  # MP3 in WAV
     with pytest.raises(AudioError, match="format 85"):

@@ -1,4 +1,4 @@
-"""Every entry of MECHANISMS keeps the contract, from the moment it stands in the table."""
+"""Every entry of MECHANISMS passes the checks of `headsync.testing`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from headsync import testing
 from headsync.attention import MECHANISMS, build_mechanism
-from headsync.attention.base import Aligned, OnlineAttention, Window
+from headsync.attention.base import Aligned, AttentionWindow, OnlineAttention
 from headsync.config import ConfigError, DecoderConfig
 from headsync.decoding.lookahead import LIMITS
-from headsync.testing import CHECKS, Case, check_mechanism, check_step_is_align, random_case
+from headsync.testing import CHECKS, Case, check_mechanism, check_step_equals_align, random_case
 from random_weights import scrambled
 
 Check = Callable[[OnlineAttention, Case], None]
@@ -24,7 +24,7 @@ WIDTH = 4  # of a head
 
 
 def build(name: str, heads: int, threshold: float = 1.0, wait_frames: int = 100) -> OnlineAttention:
-    """A bias of -1 lets steps halt after a few frames, some of them beyond the few that there are."""
+    """With a bias of -1 steps halt after a few frames, some of them beyond the last one."""
     config = DecoderConfig(attention=name, threshold=threshold, energy_bias=-1.0, wait_frames=wait_frames)
     return scrambled(build_mechanism(config, heads, WIDTH))
 
@@ -38,8 +38,8 @@ def test_contract(name: str, check: Check, data: st.DataObject) -> None:
     heads = draw(st.integers(1, 3))
     sizes = {"rows": draw(st.integers(1, 4)), "steps": draw(st.integers(1, 4)), "frames": draw(st.integers(1, 9))}
     case = random_case(heads=heads, width=WIDTH, scale=2.0, seed=draw(st.integers(0, 10_000)), **sizes)
-    # where heads are made to wait for one another, a stream is no longer its expectation
-    wait_frames = 100 if check is check_step_is_align else draw(st.integers(0, 4))
+    # where heads wait for each other, a stream differs from its expectation
+    wait_frames = 100 if check is check_step_equals_align else draw(st.integers(0, 4))
     check(build(name, heads, draw(st.sampled_from([0.5, 1.0])), wait_frames), case)
 
 
@@ -49,24 +49,24 @@ def test_a_larger_case(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_there_is_a_limit_for_it(name: str) -> None:
+def test_it_has_a_limit(name: str) -> None:
     assert name in LIMITS
 
 
-def test_an_unknown_name_gets_the_nearest_one() -> None:
+def test_the_error_for_an_unknown_name_suggests_the_nearest_one() -> None:
     name = next(reversed(MECHANISMS))
     with pytest.raises(ConfigError, match=f'did you mean "{name}"'):
         build(name + "s", 2)
 
 
-class Greedy:
-    """Breaks one promise at a time."""
+class Faulty:
+    """Violates one property of the contract."""
 
     threshold = 1.0
     expected = False
 
     def __init__(self, fault: str) -> None:
-        self.fault, self.honest = fault, build("dacs", 2)
+        self.fault, self.correct = fault, build("dacs", 2)
 
     def start(self, batch: int) -> tuple[torch.Tensor, ...]:
         return ()
@@ -74,12 +74,12 @@ class Greedy:
     def align(self, q_BHLD: torch.Tensor, k_BHTD: torch.Tensor, limit_BL: torch.Tensor) -> Aligned:
         if self.fault == "limit":
             limit_BL = limit_BL + 1
-        aligned = self.honest.align(q_BHLD, k_BHTD, limit_BL)
+        aligned = self.correct.align(q_BHLD, k_BHTD, limit_BL)
         return aligned._replace(weights_BHLT=aligned.weights_BHLT.detach()) if self.fault == "gradients" else aligned
 
-    def step(self, q_BHD: torch.Tensor, k_BHTD: torch.Tensor, state: tuple[torch.Tensor, ...], window: Window):
-        outcome = self.honest.step(q_BHD, k_BHTD, state, window)
-        if self.fault == "arrival":
+    def step(self, q_BHD: torch.Tensor, k_BHTD: torch.Tensor, state: tuple[torch.Tensor, ...], window: AttentionWindow):
+        outcome = self.correct.step(q_BHD, k_BHTD, state, window)
+        if self.fault == "more_frames":
             return outcome._replace(ready_B=torch.ones_like(outcome.ready_B))
         if self.fault == "align":
             return outcome._replace(weights_BHT=outcome.weights_BHT * 1.0001)
@@ -88,13 +88,13 @@ class Greedy:
         return outcome
 
 
-@pytest.mark.parametrize("fault", ["limit", "gradients", "arrival", "align", "independent"])
-def test_a_broken_promise_is_noticed(fault: str) -> None:
+@pytest.mark.parametrize("fault", ["limit", "gradients", "more_frames", "align", "independent"])
+def test_the_checks_detect_a_fault(fault: str) -> None:
     check = next(check for check in CHECKS if fault in check.__name__)
     case = random_case(seed=1)
-    check(Greedy("none"), case)
+    check(Faulty("none"), case)
     with pytest.raises((AssertionError, RuntimeError)):
-        check(Greedy(fault), case)
+        check(Faulty(fault), case)
 
 
 def test_all_checks_are_public() -> None:

@@ -71,7 +71,7 @@ def test_the_classes_are_the_characters_of_train_and_unk(corpus: Path, tmp_path:
     assert "only 2 of 120098 utterances and 1 of 340 speakers of train are present" in report.explanation
 
 
-def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(corpus: Path, tmp_path: Path) -> None:
     names = {n: f"BAC009S0002W01{n:02d}" for n in range(8)}
     for n, name in names.items():
         say(wav(corpus, name), n, rate=8_000 if n == 0 else 16_000)
@@ -86,7 +86,7 @@ def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Pat
     report = prepare(corpus, tmp_path / "out")
     assert named(tmp_path / "out") == {
         ("wrong sample rate", names[0]), ("unreadable", names[1]), ("empty file", names[2]),
-        ("missing audio", names[3]), ("no transcript", names[4]), ("doubled", names[5]), ("doubled", names[7]),
+        ("missing audio", names[3]), ("no transcript", names[4]), ("duplicate", names[5]), ("duplicate", names[7]),
         ("missing audio", "S0100"), ("empty transcript", "BAC009S0002W0199"), ("missing audio", "BAC009S0002W0198"),
     }  # fmt: skip
     assert "all 3 recordings are missing" in report.summary()
@@ -95,7 +95,7 @@ def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Pat
     assert [one.id for one in read_manifest(tmp_path / "out" / "dev.jsonl")] == ["BAC009S0724W0001"]
 
 
-def test_a_speaker_who_is_still_packed_is_told(corpus: Path, tmp_path: Path) -> None:
+def test_the_report_names_the_archive_of_a_missing_speaker(corpus: Path, tmp_path: Path) -> None:
     shutil.rmtree(corpus / "wav" / "dev" / "S0724")
     (corpus / "wav" / "S0724.tar.gz").write_bytes(b"")
     report = prepare(corpus, tmp_path / "out")
@@ -103,12 +103,12 @@ def test_a_speaker_who_is_still_packed_is_told(corpus: Path, tmp_path: Path) -> 
     assert "unpack" in report.problems[0].what
 
 
-def test_what_is_not_aishell_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_aishell_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="openslr"):
         prepare(tmp_path, tmp_path / "out")
 
 
-def test_the_real_pieces(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_excerpt(shared_data: Path, tmp_path: Path) -> None:
     if not (shared_data / "data_aishell").is_dir():
         pytest.skip(f"needs data_aishell in {shared_data}")
     report = prepare(shared_data / "data_aishell", tmp_path / "out", workers=2)

@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
         (["shards", "{source}/a.jsonl"], "recording.000000.tar"),
     ],
 )
-def test_a_full_disk_is_one_sentence_with_the_file(source: Path, tmp_path: Path, words: list[str], file: str) -> None:
+def test_the_error_for_a_full_disk_names_the_file(source: Path, tmp_path: Path, words: list[str], file: str) -> None:
     out = tmp_path / "out"
     command = [word.format(source=source) for word in words]
     done = subprocess.run(

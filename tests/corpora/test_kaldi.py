@@ -100,7 +100,7 @@ def test_segments_are_cut_to_the_sample(tmp_path: Path) -> None:
     assert first.audio.is_relative_to(tmp_path / "out")
 
 
-def test_every_damage_is_named_and_the_rest_is_right(tmp_path: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(tmp_path: Path) -> None:
     say(tmp_path / "data" / "a.wav", noise(1))
     (tmp_path / "data" / "void.wav").write_bytes(b"")
     (tmp_path / "data" / "junk.wav").write_bytes(b"nothing")
@@ -115,12 +115,12 @@ def test_every_damage_is_named_and_the_rest_is_right(tmp_path: Path) -> None:
     assert named(tmp_path / "out") == {
         ("empty file", "void"), ("unreadable", "junk"), ("unreadable", "late"), ("unreadable", "none"),
         ("unreadable list", "bad"), ("missing audio", "gone"), ("missing audio", "text-only"),
-        ("no transcript", "mute"), ("empty transcript", "hush"), ("doubled", "ok"),
+        ("no transcript", "mute"), ("empty transcript", "hush"), ("duplicate", "ok"),
     }  # fmt: skip
     assert [one.id for one in read_manifest(tmp_path / "out" / "data.jsonl")] == ["ok"]
 
 
-def test_what_is_no_data_folder_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_wav_scp_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no wav\.scp"):
         prepare(tmp_path, tmp_path / "out")
 

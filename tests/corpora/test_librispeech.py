@@ -54,7 +54,7 @@ def test_every_part_gets_its_manifest(corpus: Path, tmp_path: Path) -> None:
     assert "only 8 of 28539 utterances and 1 of 251 speakers of train-clean-100 are present" in report.summary()
 
 
-def test_the_folder_above_does_as_well(corpus: Path, tmp_path: Path) -> None:
+def test_the_parent_folder_is_accepted(corpus: Path, tmp_path: Path) -> None:
     assert prepare(corpus.parent, tmp_path / "out").sizes.keys() == {"dev-clean", "train-clean-100"}
 
 
@@ -76,7 +76,7 @@ def damage(chapter: Path) -> None:
         file.write("19-198-0005 SOMETHING ELSE\n19-198-0009\n19-198-0010 TWICE\n19-198-0010  TWICE \n")
 
 
-def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(corpus: Path, tmp_path: Path) -> None:
     damage(corpus / "train-clean-100" / "19" / "198")
     copy = corpus / "train-clean-360" / "19" / "198"  # the same utterance again, in another part
     shutil.copytree(corpus / "dev-clean" / "84" / "1", copy)
@@ -87,13 +87,13 @@ def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Pat
         "empty file",
         "wrong sample rate",
         "missing audio",
-        "doubled",
+        "duplicate",
         "unreadable",
     ]
     expected = {("train-clean-100", kind, f"19-198-{n:04d}") for n, kind in enumerate(kinds)}
     expected |= {("train-clean-100", "no transcript", "19-198-0008")}
     expected |= {("train-clean-100", "empty transcript", "19-198-0009")}
-    expected |= {("train-clean-100", "doubled", "19-198-0010"), ("train-clean-360", "doubled", "84-1-0000")}
+    expected |= {("train-clean-100", "duplicate", "19-198-0010"), ("train-clean-360", "duplicate", "84-1-0000")}
     assert named(tmp_path / "out") == expected
     kept = read_manifest(tmp_path / "out" / "train-clean-100.jsonl")
     assert [(one.id, one.text) for one in kept] == [("19-198-0007", "WORD NUMBER H"), ("19-198-0010", "TWICE")]
@@ -101,7 +101,7 @@ def test_every_damage_is_named_and_the_rest_is_right(corpus: Path, tmp_path: Pat
     assert read_manifest(tmp_path / "out" / "train-clean-360.jsonl") == []
 
 
-def test_a_list_that_cannot_be_read_is_named(corpus: Path, tmp_path: Path) -> None:
+def test_an_unreadable_list_is_reported(corpus: Path, tmp_path: Path) -> None:
     (corpus / "dev-clean" / "84" / "1" / "84-1.trans.txt").write_bytes(b"84-1-0000 \xff\xfe\n")
     prepare(corpus, tmp_path / "out")
     assert named(tmp_path / "out") == {
@@ -118,9 +118,7 @@ def checked_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return checked
 
 
-def test_a_second_run_hears_only_what_has_changed(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_decodes_only_changed_files(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chapter = corpus / "train-clean-100" / "19" / "198"
     (chapter / "19-198-0003.flac").write_bytes(b"")
     prepare(corpus, tmp_path / "out")
@@ -160,7 +158,7 @@ def test_a_relative_source_is_listed_absolutely(corpus: Path, tmp_path: Path, mo
     assert os.path.isabs(line["audio"])
 
 
-def test_what_is_not_librispeech_is_told(corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_librispeech_is_an_error(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="openslr"):
         prepare(tmp_path / "nowhere", tmp_path / "out")
     shutil.rmtree(corpus / "dev-clean")
@@ -171,7 +169,7 @@ def test_what_is_not_librispeech_is_told(corpus: Path, tmp_path: Path) -> None:
     assert len(named(tmp_path / "out")) == 8
 
 
-def test_a_folder_holds_one_corpus(corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_contains_one_corpus(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.json").write_text('{"corpus": "wsj", "parts": {}, "problems": []}')
@@ -201,7 +199,7 @@ def test_a_second_source_in_the_same_folder_adds_its_parts(corpus: Path, tmp_pat
     assert len(read_manifest(tmp_path / "out" / "train.jsonl")) == 9
 
 
-def test_the_real_pieces(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_excerpt(shared_data: Path, tmp_path: Path) -> None:
     if not (shared_data / "LibriSpeech").is_dir():
         pytest.skip(f"needs LibriSpeech in {shared_data}")
     report = prepare(shared_data / "LibriSpeech", tmp_path / "out", workers=2)

@@ -25,7 +25,7 @@ def test_a_sentence_is_a_line_that_is_not_empty(tmp_path: Path) -> None:
     assert read_sentences(path, "upper") == ["EIN HAUS", "ZWEI ÄPFEL"]
 
 
-def test_a_packed_text_is_unpacked(tmp_path: Path) -> None:
+def test_a_compressed_text_is_read(tmp_path: Path) -> None:
     path = tmp_path / "text.txt.gz"
     path.write_bytes(gzip.compress(b"a b\nb\n", mtime=0))
     assert read_sentences(path) == ["a b", "b"]
@@ -40,7 +40,7 @@ def test_a_packed_text_is_unpacked(tmp_path: Path) -> None:
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path, name: str, content: bytes, told: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         read_sentences(tmp_path / name)
@@ -55,7 +55,7 @@ def test_the_last_sentences_are_held_out() -> None:
 
 
 @given(st.lists(st.text("ab ", max_size=8), max_size=8))
-def test_ids_are_the_sentences_one_after_the_other(sentences: list[str]) -> None:
+def test_ids_are_the_concatenated_sentences(sentences: list[str]) -> None:
     corpus, strange = encode(sentences, LETTERS)
     assert not strange
     assert [corpus[n].tolist() for n in range(len(corpus))] == [LETTERS.encode(sentence) for sentence in sentences]
@@ -63,13 +63,13 @@ def test_ids_are_the_sentences_one_after_the_other(sentences: list[str]) -> None
     assert corpus.words == sum(len(sentence.split()) for sentence in sentences)
 
 
-def test_sentences_that_cannot_be_spelled_are_left_out_and_named() -> None:
+def test_sentences_outside_the_vocabulary_are_omitted_and_returned() -> None:
     corpus, strange = encode(["a", "ax b", "b b"], LETTERS)
     assert strange == ["ax b"]
     assert (len(corpus), corpus.words) == (2, 3)
 
 
-def test_the_most_frequent_words_are_known_and_the_first_of_equals() -> None:
+def test_the_most_frequent_words_are_kept_and_ties_are_broken_alphabetically() -> None:
     sentences = ["c b a", "a b", "<unk> a c", "d"]
     vocabulary = word_vocabulary(sentences, LanguageConfig(most_words=2, least_count=1))
     assert vocabulary == Vocabulary("words", (UNKNOWN, "a", "b"))

@@ -17,7 +17,7 @@ from headsync.errors import DataError
 GOOD = {"id": "a", "audio": "a.flac", "text": "one", "seconds": 1.5}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_manifest_is_read_as_written(tmp_path: Path) -> None:
     utterances = [
         Utterance("a", tmp_path / "part" / "a.flac", "seven three", 1.25, "01"),
         Utterance("b", tmp_path / "b.flac", "", 2.0),
@@ -30,7 +30,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 @settings(max_examples=50, deadline=None)
 @example(text="one\u2028two\x85three\rfour\nfive", speaker="\x0b")
 @given(text=st.text(st.characters(codec="utf-8")), speaker=st.text(st.characters(codec="utf-8")))
-def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, text: str, speaker: str) -> None:
+def test_any_text_is_read_as_written(tmp_path_factory: pytest.TempPathFactory, text: str, speaker: str) -> None:
     path = tmp_path_factory.getbasetemp() / "train.jsonl"
     write_manifest(path, [Utterance("a", path.parent / "a.flac", text, 1.0, speaker)])
     read = read_manifest(path)
@@ -71,7 +71,7 @@ def test_a_write_that_fails_leaves_the_old_manifest(tmp_path: Path) -> None:
         (json.dumps(GOOD | {"seconds": float("nan")}), "above zero"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
+def test_the_error_for_a_bad_line_names_its_number(tmp_path: Path, line: str, reason: str) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(GOOD | {"id": "first"}) + "\n\n" + line + "\n")
     with pytest.raises(DataError, match=reason) as caught:
@@ -79,14 +79,14 @@ def test_a_bad_line_is_told_with_its_number(tmp_path: Path, line: str, reason: s
     assert str(caught.value).startswith(f"{path}:3: ")
 
 
-def test_a_repeated_id_is_told(tmp_path: Path) -> None:
+def test_a_repeated_id_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD) + "\n")
     with pytest.raises(DataError, match="'a' is listed twice"):
         read_manifest(path)
 
 
-def test_a_missing_or_binary_manifest_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_binary_manifest_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="prepare the corpus first"):
         read_manifest(tmp_path / "train.jsonl")
     (tmp_path / "train.jsonl").write_bytes(b"\xff\xfe\x00")

@@ -30,7 +30,7 @@ def manifest(tmp_path: Path) -> Path:
     return tmp_path / "train.jsonl"
 
 
-def test_all_of_a_manifest_comes_back_sample_by_sample(manifest: Path, tmp_path: Path) -> None:
+def test_shards_contain_every_sample_of_a_manifest(manifest: Path, tmp_path: Path) -> None:
     assert prepare(manifest, tmp_path / "shards", size=3) == 3
     utterances = read_shards(tmp_path / "shards")
     assert [(u.id, u.text, u.speaker) for u in utterances[:2]] == [("u0", "word 0 é", "s0"), ("u1", "word 1 é", "s1")]
@@ -42,7 +42,7 @@ def test_all_of_a_manifest_comes_back_sample_by_sample(manifest: Path, tmp_path:
         assert (utterance.seconds, rate) == (len(samples) / 16_000, 16_000)
 
 
-def test_only_what_is_asked_for_is_read(manifest: Path, tmp_path: Path) -> None:
+def test_only_requested_utterances_are_read(manifest: Path, tmp_path: Path) -> None:
     prepare(manifest, tmp_path / "shards", size=3)
     utterances = read_shards(tmp_path / "shards")
     assert read_members([utterances[4], utterances[0]]).keys() == {"u0", "u4"}
@@ -66,7 +66,7 @@ def test_shards_of_another_corpus_are_not_mixed_in(manifest: Path, tmp_path: Pat
         prepare(manifest, tmp_path / "shards", size=3)
 
 
-def test_what_cannot_be_read_is_one_sentence(manifest: Path, tmp_path: Path) -> None:
+def test_unreadable_shards_are_errors(manifest: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="headsync prepare shards"):
         read_shards(tmp_path / "empty")
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_one_sentence(manifest: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lhotse_reads_what_is_written_here(manifest: Path, tmp_path: Path) -> None:
+def test_lhotse_reads_our_shards(manifest: Path, tmp_path: Path) -> None:
     lhotse = pytest.importorskip("lhotse", reason="needs lhotse, to read its form with")
     prepare(manifest, tmp_path / "shards", size=3)
     cuts = list(lhotse.CutSet.from_shar(in_dir=tmp_path / "shards"))
@@ -95,7 +95,7 @@ def test_lhotse_reads_what_is_written_here(manifest: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_lhotse_writes_is_read_here(manifest: Path, tmp_path: Path) -> None:
+def test_we_read_shards_of_lhotse(manifest: Path, tmp_path: Path) -> None:
     lhotse = pytest.importorskip("lhotse", reason="needs lhotse, to write its form with")
     from lhotse.shar import SharWriter
 

@@ -45,17 +45,17 @@ def test_with_and_without_a_header(folder: Path, name: str, content: str) -> Non
     assert listed(folder, name, content) == [("clips/a", "Hello, you", ""), ("clips/b", "no", "")]
 
 
-def test_speakers_and_absolute_paths_are_understood(folder: Path) -> None:
+def test_speakers_and_absolute_paths(folder: Path) -> None:
     absolute = folder / "clips" / "b.wav"
     found = listed(folder, "t.csv", f"clips/a.wav,hello,anna\n{absolute},no,bert\n")
     assert found == [(str(absolute.with_suffix("")), "no", "bert"), ("clips/a", "hello", "anna")]
 
 
-def test_a_row_without_a_text_says_that_nothing_is_spoken(folder: Path) -> None:
+def test_a_row_with_an_empty_text_is_kept(folder: Path) -> None:
     assert listed(folder, "t.csv", "clips/a.wav,hello\nclips/b.wav,\n")[1] == ("clips/b", "", "")
 
 
-def test_every_damage_is_named_and_the_rest_is_right(folder: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(folder: Path) -> None:
     (folder / "clips" / "b.wav").write_bytes(b"")
     content = "path,text\nclips/a.wav,hello\nclips/b.wav,x\nclips/d.wav,x\nclips/c.wav\n,x\nclips/a.wav,again\n"
     content += "clips/e.wav,hello\nclips/e.wav,hello\n"
@@ -63,11 +63,11 @@ def test_every_damage_is_named_and_the_rest_is_right(folder: Path) -> None:
     problems = json.loads((folder / "out" / "report.json").read_text())["problems"]
     assert {(one["kind"], one["name"]) for one in problems} == {
         ("empty file", "clips/b"), ("missing audio", "clips/d"), ("unreadable list", "row 5"),
-        ("unreadable list", "row 6"), ("doubled", "clips/a"), ("doubled", "clips/e"),
+        ("unreadable list", "row 6"), ("duplicate", "clips/a"), ("duplicate", "clips/e"),
     }  # fmt: skip
 
 
-def test_of_two_texts_for_one_recording_neither_is_kept(folder: Path) -> None:
+def test_a_recording_with_two_texts_is_omitted(folder: Path) -> None:
     rows = "clips/a.wav,hello\nclips/b.wav,no\nclips/a.wav,good bye\nclips/a.wav,hello\n"
     assert listed(folder, "t.csv", rows) == [("clips/b", "no", "")]
     problems = json.loads((folder / "out" / "report.json").read_text())["problems"]
@@ -86,7 +86,7 @@ def test_a_second_table_in_the_same_folder_keeps_the_report_of_the_first(folder:
     assert json.loads((folder / "out" / "report.json").read_text())["problems"] == []
 
 
-def test_a_table_that_cannot_be_read_is_told(folder: Path) -> None:
+def test_an_unreadable_table_is_an_error(folder: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         prepare(folder / "none.csv", folder / "out")
     (folder / "t.csv").write_text("\n\n")
@@ -94,7 +94,7 @@ def test_a_table_that_cannot_be_read_is_told(folder: Path) -> None:
         prepare(folder / "t.csv", folder / "out")
 
 
-def test_the_command_says_what_there_is_and_what_was_left_out(folder: Path) -> None:
+def test_the_command_prints_the_report(folder: Path) -> None:
     (folder / "clips" / "b.wav").write_bytes(b"")
     (folder / "t.csv").write_text("clips/a.wav,hello\nclips/b.wav,x\n")
     words = ["prepare", "table", str(folder / "t.csv"), str(folder / "out"), "--workers", "2"]

@@ -16,7 +16,7 @@ from headsync.frontend.features import log_mel
 SMALL = Counts(train=12, dev=3, test=3)
 
 
-def test_the_whole_corpus_is_made_in_seconds(tmp_path: Path) -> None:
+def test_the_corpus_is_generated_in_seconds(tmp_path: Path) -> None:
     begin = time.process_time()
     prepare(tmp_path)
     assert time.process_time() - begin < 10
@@ -33,7 +33,7 @@ def test_every_string_is_flac_of_one_to_five_known_words(tmp_path: Path) -> None
             assert set(one.text.split()) <= set(WORDS)
 
 
-def test_the_seed_alone_decides(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_corpus(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("two", 2)):
         prepare(tmp_path / name, seed=seed, strings=SMALL)
     contents = {
@@ -50,7 +50,7 @@ def test_the_parts_do_not_repeat_each_other(tmp_path: Path) -> None:
     assert len(set(sounds)) == len(sounds)
 
 
-def test_the_nearest_mean_spectrum_tells_the_words_apart() -> None:
+def test_the_nearest_mean_spectrum_classifies_the_words() -> None:
     """Mean and movement of the spectrum suffice, so a tiny network can learn the words too."""
 
     def summary(word: str, seed: int) -> np.ndarray:

@@ -128,7 +128,7 @@ def test_transcripts_are_normalised_as_published(raw: str, clean: str) -> None:
     assert normalise(raw) == clean
 
 
-def test_every_damage_is_named_and_the_rest_is_right(discs: Path, tmp_path: Path) -> None:
+def test_all_damage_is_reported_and_the_rest_is_prepared(discs: Path, tmp_path: Path) -> None:
     names = ["cut", "sum", "rate", "void", "none", "mute", "talk", "junk", "hush"]
     ids = {name: f"02{n}c02{n:02d}" for n, name in enumerate(names)}
     folder = discs / "11-1.1/wsj0/si_tr_s"
@@ -149,7 +149,7 @@ def test_every_damage_is_named_and_the_rest_is_right(discs: Path, tmp_path: Path
     assert problems(tmp_path / "out") == {
         ("unreadable", ids["cut"]), ("unreadable", ids["junk"]), ("wrong checksum", ids["sum"]),
         ("wrong sample rate", ids["rate"]), ("empty file", ids["void"]), ("missing audio", ids["none"]),
-        ("no transcript", ids["mute"]), ("doubled", ids["talk"]), ("empty transcript", ids["hush"]),
+        ("no transcript", ids["mute"]), ("duplicate", ids["talk"]), ("empty transcript", ids["hush"]),
     }  # fmt: skip
     assert sum(report.counts.values()) == len(names)
     kept = read_manifest(tmp_path / "out" / "train_si284.jsonl")

@@ -118,7 +118,7 @@ def test_two_spikes_within_a_second_open_an_utterance_together() -> None:
     assert not listen([FAINT, *[0.0] * 8, FAINT], replace(PAIR, pause_seconds=0.2)).is_open  # a pause between
 
 
-def test_one_token_that_lasts_is_no_pair() -> None:
+def test_one_long_token_is_not_a_pair() -> None:
     log_ctc = np.log([[1 - p, p, 1e-9] for p in (0.6, 0.7, 0.45, 0.6, 0.6)])
     _, state = step(log_ctc, PAIR)
     assert state.spikes.frames == (0,)
@@ -159,7 +159,7 @@ def test_the_next_utterance_takes_no_more_silence_than_its_lead() -> None:
     assert Endpointer(replace(CONFIG, lead_seconds=0.0)).end_frame(spoken(34, 3)) == 34
 
 
-def test_a_step_stops_at_an_endpoint_and_goes_on_from_there() -> None:
+def test_a_step_stops_at_an_endpoint_and_the_next_continues() -> None:
     script = sure([0] * 5 + [1] + [0] * 36 + [2])
     decision, closed = step(script, CONFIG)
     assert decision == (36, "pause")
@@ -174,7 +174,7 @@ def test_a_step_stops_at_an_endpoint_and_goes_on_from_there() -> None:
     assert Endpointer(replace(CONFIG, lead_seconds=0.4)).first_frame(opened) == 32
 
 
-def test_the_noise_floor_is_that_of_the_frames_taken() -> None:
+def test_the_noise_floor_uses_only_consumed_frames() -> None:
     config = replace(CONFIG, foreground_db=16.0)
     level_T = np.random.default_rng(0).normal(40, 5, 60)
     decision, closed = Endpointer(config).step(sure([0] * 5 + [1] + [0] * 54), level_T, STREAM_START)
@@ -205,7 +205,7 @@ def test_silence_is_reported_once_and_counted_from_the_last_utterance() -> None:
     assert found == [(50, "silence"), (131, "pause"), (181, "silence")]
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     for wrong in (
         {"foreground_db": -1.0}, {"onset_behind": 1.5}, {"onset_pair": 1.5}, {"spike_probability": 1.5},
         {"pause_seconds": 0.0}, {"lead_seconds": float("inf")}, {"silence_seconds": -1.0}, {"longest_seconds": 1.0},

@@ -42,7 +42,7 @@ def literally(level: FloatArray, most: float) -> list[bool]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 600), st.integers(1, 40), st.floats(0.1, 15), st.integers(0, 2**32 - 1))
-def test_any_cutting_is_the_literal_loop(frames: int, size: int, deviation: float, seed: int) -> None:
+def test_any_cutting_equals_the_literal_loop(frames: int, size: int, deviation: float, seed: int) -> None:
     level = np.random.default_rng(seed).normal(40, deviation, frames)
     found: list[bool] = []
     now = NoiseFloor()
@@ -106,7 +106,7 @@ def say(level: FloatArray, at: int, sure: float, size: int, config: EndpointConf
 
 
 @pytest.mark.parametrize("size", [1, 12, 100])
-def test_voices_behind_the_speaker_bring_no_word_in(size: int) -> None:
+def test_background_voices_do_not_open_an_utterance(size: int) -> None:
     room = np.tile([50.0, 55.0, 52.0, 58.0], 40)
     speaker = room.copy()
     speaker[95:101] = 75.0
@@ -118,7 +118,7 @@ def test_voices_behind_the_speaker_bring_no_word_in(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 12, 100])
-def test_a_steady_noise_is_no_voice_behind_the_speaker(size: int) -> None:
+def test_speech_in_steady_noise_is_foreground(size: int) -> None:
     noise = 60 + np.random.default_rng(0).normal(0, 0.3, 160)
     speaker = noise.copy()
     speaker[95:101] += 6.0
@@ -126,7 +126,7 @@ def test_a_steady_noise_is_no_voice_behind_the_speaker(size: int) -> None:
     assert say(speaker, 100, 0.7, size) == ["two"]
 
 
-def test_the_room_is_known_across_utterances() -> None:
+def test_the_noise_floor_is_kept_across_utterances() -> None:
     room = np.tile([50.0, 54.0], 200)
     room[100] = 80.0
     script = np.zeros(400, np.int64)

@@ -70,7 +70,7 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
         (("[[choice]]", '[encoder]\n[[system]]\nname = "encoder"\n[[choice]]'), '"encoder" is the name of the shared'),
     ],
 )
-def test_mistakes_are_one_sentence(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+def test_errors_are_one_sentence(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
     assert change[0] in PLAN
     with pytest.raises(ConfigError, match=f"^{tmp_path}/.*{complaint.replace('[', '.')}"):
         read_plan(written(tmp_path, PLAN.replace(*change)))
@@ -100,7 +100,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, change: tuple[str, str], comp
         ("[[choice]]", "[figure]\nsystems = [1]\n[[choice]]", "names of systems in brackets"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_told_with_what_is_allowed(
+def test_the_error_for_a_wrong_type_names_the_allowed_values(
     tmp_path: Path, there: str, line: str, allowed: str
 ) -> None:
     assert there in PLAN
@@ -122,32 +122,32 @@ def test_a_value_of_the_wrong_kind_is_told_with_what_is_allowed(
         ('lm = "words.arpa"', "decoding.lm has no weight; give decoding.lm_weight"),
     ],
 )
-def test_how_a_choice_is_searched_is_checked(tmp_path: Path, decoding: str, complaint: str) -> None:
+def test_decoding_settings_of_a_choice_are_checked(tmp_path: Path, decoding: str, complaint: str) -> None:
     choice = f'[[choice]]\nname = "C"\nof = "A"\ndecoding = {{ {decoding} }}\n'
     with pytest.raises(ConfigError) as error:
         read_plan(written(tmp_path, PLAN + choice))
     assert str(error.value).startswith(f'{tmp_path}/plan.toml: "C": {complaint}')
 
 
-def test_a_text_that_looks_like_a_number_stays_a_text(tmp_path: Path) -> None:
+def test_a_string_that_looks_like_a_number_stays_a_string(tmp_path: Path) -> None:
     plan = read_plan(written(tmp_path, PLAN.replace('"network.width" = 32', '"training.speeds" = "0.9"')))
     assert load_config(plan.recipe, overrides(plan.settings_of(plan.choices[0]))).training.speeds == "0.9"
 
 
-def test_a_choice_that_is_only_searched_otherwise_has_the_model_of_its_system(tmp_path: Path) -> None:
+def test_a_choice_with_only_decoding_settings_reuses_the_model(tmp_path: Path) -> None:
     choice = '[[choice]]\nname = "C"\nof = "B"\ndecoding = { beam = 2 }\n'
     plan = read_plan(written(tmp_path, PLAN + choice))
     wide, searched = (plan.trainings(choice) for choice in plan.choices)
     assert [(one.name, one.seed) for one in (*wide, *searched)] == [("A, wide", 1), ("B", 1)]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         read_plan(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_comparisons_that_come_along_are_sound(path: Path) -> None:
+def test_the_shipped_comparison_files_are_valid(path: Path) -> None:
     plan = read_plan(path)
     assert plan.systems[-1].name == "HS-DACS"  # the subject stands last
 

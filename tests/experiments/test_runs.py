@@ -89,14 +89,14 @@ def test_every_system_and_choice_is_trained_and_measured_once(plan: Comparison, 
     assert "measuring HS-DACS on test threshold 0.5" in measured
 
 
-def test_what_is_finished_is_not_repeated(plan: Comparison, said: list[str]) -> None:
+def test_finished_runs_are_not_repeated(plan: Comparison, said: list[str]) -> None:
     again: list[str] = []
     report(plan, Runs(plan, again.append))
     assert said
     assert again == []
 
 
-def test_a_result_of_another_manifest_is_not_taken(plan: Comparison, said: list[str]) -> None:
+def test_a_result_of_another_manifest_is_not_reused(plan: Comparison, said: list[str]) -> None:
     again: list[str] = []
     manifest = plan.tests["test"]
     os.utime(manifest, ns=(1, manifest.stat().st_mtime_ns + 1))
@@ -106,7 +106,7 @@ def test_a_result_of_another_manifest_is_not_taken(plan: Comparison, said: list[
         run_only(plan, Runs(plan, again.append), ["ACS"])
 
 
-def test_the_tables_tell_what_the_results_hold(plan: Comparison, said: list[str], tmp_path: Path) -> None:
+def test_the_tables_contain_the_results(plan: Comparison, said: list[str], tmp_path: Path) -> None:
     tables, _ = report(plan, Runs(plan, lambda _: None))
     systems, sweep, choices = tables
     result = json.loads((plan.folder / "HS-DACS" / "seed-1" / "test.json").read_text())
@@ -162,7 +162,7 @@ def done(plan: Comparison, *names: str) -> list[str]:
     "recipe",
     [("", ""), ("[training]", "[training]\nlabel_smoothing = 0.1\nthreads = 2"), ("workers = 0", "workers = 1")],
 )
-def test_runs_are_taken_where_nothing_that_matters_has_changed(changed: Changed, recipe: Change) -> None:
+def test_runs_are_reused_if_no_relevant_setting_changed(changed: Changed, recipe: Change) -> None:
     assert done(changed(recipe)) == []
 
 
@@ -176,7 +176,7 @@ def test_runs_are_taken_where_nothing_that_matters_has_changed(changed: Changed,
         (("epochs = 2", "epochs = 2\npatience = 1"), "training.patience was 0 and is now 1"),
     ],
 )
-def test_runs_by_another_recipe_are_refused(changed: Changed, recipe: Change, difference: str) -> None:
+def test_runs_of_another_recipe_are_refused(changed: Changed, recipe: Change, difference: str) -> None:
     plan, told = changed(recipe), list[str]()
     runs = "DACS/seed-1: was trained with other settings"
     with pytest.raises(
@@ -186,7 +186,7 @@ def test_runs_by_another_recipe_are_refused(changed: Changed, recipe: Change, di
     assert told == []
 
 
-def test_a_choice_that_has_changed_is_refused_before_anything_is_trained(changed: Changed) -> None:
+def test_a_changed_choice_is_refused_before_training(changed: Changed) -> None:
     plan, told = changed(plan=('"decoder.heads" = 1', '"decoder.heads" = 2')), list[str]()
     shutil.rmtree(plan.folder / "DACS")
     with pytest.raises(TrainingError, match=r"one head/seed-1: .*decoder.heads was 1 and is now 2"):
@@ -194,7 +194,7 @@ def test_a_choice_that_has_changed_is_refused_before_anything_is_trained(changed
     assert told == []
 
 
-def test_another_search_is_measured_without_training(changed: Changed) -> None:
+def test_changed_decoding_settings_are_measured_without_training(changed: Changed) -> None:
     plan = changed(("ctc_weight = 0.5", "ctc_weight = 0.4"))
     model = plan.folder / "HS-DACS" / "seed-1" / "model"
     weights = (model / WEIGHTS).read_bytes()
@@ -216,7 +216,7 @@ def test_calibrated_confidences_are_kept(changed: Changed) -> None:
     assert load_config(config).decoding.confidence_scale == 2
 
 
-def test_a_run_that_is_to_be_longer_goes_on(changed: Changed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_more_epochs_is_continued(changed: Changed, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = changed()
     shutil.rmtree(plan.folder)
     done(plan, "HS-DACS")
@@ -236,7 +236,7 @@ def test_a_run_that_is_to_be_longer_goes_on(changed: Changed, monkeypatch: pytes
     assert done(longer, "HS-DACS") == []
 
 
-def test_an_encoder_that_systems_began_with_is_not_trained_again(changed: Changed) -> None:
+def test_an_encoder_in_use_is_not_trained_again(changed: Changed) -> None:
     longer = changed(plan=('"training.ctc_weight" = 1', '"training.ctc_weight" = 1\n"training.epochs" = 3'))
     with pytest.raises(TrainingError, match="DACS/seed-1: began with an encoder that is gone, or is to be trained"):
         done(longer, "HS-DACS")
@@ -255,7 +255,7 @@ def test_an_encoder_that_systems_began_with_is_not_trained_again(changed: Change
         (("words.arpa", "none.arpa"), ConfigError, '"with a language model": lm = .*none.arpa.*no such language model'),
     ],
 )
-def test_what_is_not_there_is_told_before_anything_is_trained(
+def test_missing_files_are_errors_before_training(
     changed: Changed, change: Change, error: type[Exception], complaint: str
 ) -> None:
     plan, told = changed(plan=change), list[str]()
@@ -265,7 +265,9 @@ def test_what_is_not_there_is_told_before_anything_is_trained(
     assert told == []
 
 
-def test_a_word_outside_the_vocabulary_names_the_manifest(changed: Changed, plan: Comparison, tmp_path: Path) -> None:
+def test_a_word_outside_the_vocabulary_is_an_error_with_the_manifest(
+    changed: Changed, plan: Comparison, tmp_path: Path
+) -> None:
     first, *_ = read_manifest(plan.tests["test"])
     write_manifest(tmp_path / "strange.jsonl", [replace(first, text="ba xylophone")])
     other = changed(plan=(str(plan.tests["test"]), str(tmp_path / "strange.jsonl")))

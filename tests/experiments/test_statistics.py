@@ -19,7 +19,7 @@ def counts(errors: list[int]) -> list[ErrorCounts]:
     return [ErrorCounts(substitutions=n, words=5) for n in errors]
 
 
-def test_a_system_that_errs_less_everywhere_does_so_by_more_than_chance() -> None:
+def test_fewer_errors_in_every_utterance_are_more_than_chance() -> None:
     gap = paired_difference(counts([0, 1] * 20), counts([1, 2] * 20))
     assert gap.points == pytest.approx(0.2)
     assert gap == pytest.approx((0.2, 0.2, 0.2))  # in every draw: pairs cancel what is hard for both
@@ -34,7 +34,7 @@ def test_a_difference_in_one_utterance_may_be_chance() -> None:
     assert not gap.is_more_than_chance
 
 
-def test_the_sign_says_which_of_the_two_is_better() -> None:
+def test_the_sign_of_a_difference() -> None:
     one, other = counts([0, 1, 0, 2]), counts([1, 1, 2, 2])
     forth, back = paired_difference(one, other), paired_difference(other, one)
     assert forth == pytest.approx((-back.points, -back.high, -back.low))
@@ -42,14 +42,14 @@ def test_the_sign_says_which_of_the_two_is_better() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_no_difference_has_no_minus(more: int) -> None:
+def test_a_difference_of_zero_has_no_minus_sign(more: int) -> None:
     words = 100_000  # so many that one error is rounded to nothing
     one, other = (SystemResult(0.0, n, words, None, 0.1, ((n, words),), ()) for n in (1, 1 + more))
     told = differences([Row(System("A"), [other]), Row(System("B"), [one])])
     assert told[0].startswith("B against A: +0.00% errors (+0.00% to +0.00%; ")
 
 
-def test_heads_that_look_at_the_same_frames_overlap_and_those_that_do_not_do_not() -> None:
+def test_overlap_of_heads_on_equal_and_on_disjoint_frames() -> None:
     weights = np.zeros((2, 1, 4), dtype=np.float32)
     weights[0, 0, :2] = weights[1, 0, 2:] = 0.5
     assert head_usage(weights).overlap == 0
@@ -61,7 +61,7 @@ def test_heads_that_look_at_the_same_frames_overlap_and_those_that_do_not_do_not
     assert 0.5 < head_usage(weights).spread < 1
 
 
-def test_one_head_that_does_all_the_work_is_seen() -> None:
+def test_evenness_of_a_layer_with_one_active_head() -> None:
     weights = np.zeros((4, 2, 3), dtype=np.float32)
     weights[2] = 1.0
     found = head_usage(weights)

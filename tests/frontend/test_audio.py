@@ -157,7 +157,7 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 @pytest.mark.parametrize("reader", [read_audio, lambda path: list(stream_audio(path))])
-def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, name: str, reader) -> None:  # type: ignore[no-untyped-def]
+def test_the_error_for_a_bad_file_is_one_sentence(tmp_path: Path, name: str, reader) -> None:  # type: ignore[no-untyped-def]
     content, reason = BAD_FILES[name]
     path = tmp_path / "sound.wav"
     path.write_bytes(content)
@@ -256,13 +256,13 @@ def test_reading_wav_and_flac_does_not_import_ffmpeg() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment())
 
 
-def test_a_file_whose_rate_makes_no_sense_is_named(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_rate_is_an_error(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "low.wav", noise(1000), 2000)
     with pytest.raises(AudioError, match=r"low\.wav: a sample rate of 2000 is not within 4000 to 192000"):
         read_audio(tmp_path / "low.wav")
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(AudioError, match="no such file"):
         read_audio(tmp_path / "nowhere.wav")
     with pytest.raises(AudioError, match="is a folder"):
@@ -316,7 +316,7 @@ def test_float_samples_above_full_scale_are_accepted() -> None:
         (["a", "b"], "not supported"),
     ],
 )
-def test_what_is_not_sound_is_refused(samples: object, reason: str) -> None:
+def test_arrays_that_are_not_audio_are_errors(samples: object, reason: str) -> None:
     with pytest.raises(AudioError, match=reason):
         mix_down(samples)  # type: ignore[arg-type]
 
@@ -351,7 +351,7 @@ def test_16_khz_passes_through() -> None:
     np.testing.assert_array_equal(resample(samples, SAMPLE_RATE), samples)
 
 
-def test_a_finished_resampler_starts_anew() -> None:
+def test_a_finished_resampler_can_be_used_again() -> None:
     samples, resampler = noise(5_000), Resampler(8_000)
     first = np.concatenate([resampler.push(samples), resampler.finish()])
     second = np.concatenate([resampler.push(samples), resampler.finish()])
@@ -359,6 +359,6 @@ def test_a_finished_resampler_starts_anew() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -16_000, 3_999, 192_001, 16_000.5, "16000", None, True, float("nan")])
-def test_a_rate_that_makes_no_sense_is_refused(rate: object) -> None:
+def test_an_invalid_rate_is_an_error(rate: object) -> None:
     with pytest.raises(AudioError, match="sample rate"):
         Resampler(rate)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_one_sample_at_a_time_gives_the_same_bits() -> None:
     np.testing.assert_array_equal(np.concatenate(pieces), log_mel(samples))
 
 
-def test_a_long_recording_is_taken_in_pieces_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_recording_in_pieces_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = speech_like(20_000)
     whole = log_mel(samples)
     monkeypatch.setattr(features, "_PIECE_SAMPLES", 777)
@@ -83,7 +83,7 @@ def test_a_frame_exists_once_all_its_samples_do(length: int, frames: int) -> Non
     assert log_mel(speech_like(length)).shape == (frames, NUM_MEL)
 
 
-def test_a_step_leaves_the_state_it_was_given_alone() -> None:
+def test_a_step_does_not_change_its_input_state() -> None:
     rest = speech_like(300)
     before = rest.copy()
     features.step(speech_like(500, 1), rest)
@@ -119,7 +119,7 @@ def test_a_band_that_never_varies_does_not_divide_by_zero() -> None:
     assert np.isfinite(Statistics.of([]).deviation).all()
 
 
-def test_saved_statistics_come_back(tmp_path: Path) -> None:
+def test_saved_statistics_load_unchanged(tmp_path: Path) -> None:
     statistics = Statistics.of([log_mel(speech_like(4_000))])
     statistics.save(tmp_path / "statistics.safetensors")
     loaded = Statistics.load(tmp_path / "statistics.safetensors")
@@ -146,7 +146,7 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str
         Statistics.load(tmp_path / "statistics.safetensors")
 
 
-def test_damaged_or_missing_statistics_are_told(tmp_path: Path) -> None:
+def test_damaged_or_missing_statistics_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "statistics.safetensors"
     with pytest.raises(ModelError, match="cannot be read"):
         Statistics.load(path)
@@ -182,14 +182,14 @@ def test_any_cutting_gives_the_same_bits_with_pitch(length: int, places: list[in
     np.testing.assert_array_equal(np.concatenate(pieces), HEARS_PITCH.whole(samples))
 
 
-def test_a_row_comes_as_soon_as_the_delay_is_over_and_not_before() -> None:
+def test_a_row_is_emitted_exactly_after_the_delay() -> None:
     samples, row = speech_like(12_000), 20
     needed = row * HOP_SAMPLES + FRAME_SAMPLES + HEARS_PITCH.delay_samples
     for count, rows in ((needed - 1, row), (needed, row + 1)):
         assert len(HEARS_PITCH.step(samples[:count], HEARS_PITCH.start())[0]) == rows
 
 
-def test_statistics_with_pitch_are_of_83_columns(tmp_path: Path) -> None:
+def test_statistics_with_pitch_have_83_columns(tmp_path: Path) -> None:
     statistics = Statistics.of([HEARS_PITCH.whole(speech_like(9_000, seed)) for seed in range(2)])
     statistics.save(tmp_path / "statistics.safetensors")
     np.testing.assert_array_equal(Statistics.load(tmp_path / "statistics.safetensors", 83), statistics)

@@ -150,7 +150,7 @@ def test_the_path_is_the_best_of_all_paths() -> None:
 
 
 @pytest.mark.parametrize("decision_frames", [0, 3, 10])
-def test_a_frame_is_decided_so_many_frames_later(decision_frames: int) -> None:
+def test_a_frame_is_decided_after_the_decision_delay(decision_frames: int) -> None:
     samples = mixture()
     totals, back = viterbi(local_costs(samples))
     literal = []
@@ -167,7 +167,7 @@ def test_a_frame_is_decided_so_many_frames_later(decision_frames: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.05), st.integers(1, 60))
-def test_the_best_state_before_is_found_among_all(seed: int, roughness: float, smooth: int) -> None:
+def test_the_pruned_search_finds_the_best_predecessor(seed: int, roughness: float, smooth: int) -> None:
     generator = np.random.default_rng(seed)
     rough = np.convolve(generator.normal(0, roughness, 417 + smooth - 1), np.ones(smooth), "valid")
     costs = (rough - rough.min()).astype(np.float32)
@@ -244,7 +244,7 @@ def test_there_are_as_many_rows_as_frames_of_energies(count: int) -> None:
     assert rows.dtype == np.float32
 
 
-def test_a_row_waits_no_longer_than_it_is_said() -> None:
+def test_a_row_waits_no_longer_than_the_declared_delay() -> None:
     """A frame needs 25 ms and the longest lag, with the filter's half millisecond; then the frames of the delay."""
     samples = mixture()
     state, given_out = SHORT.start(), 0
@@ -273,7 +273,7 @@ def test_a_state_does_not_grow() -> None:
     assert np.abs(state.search.costs_S).max() < 3  # nor do its numbers
 
 
-def test_after_the_end_another_stream_may_begin() -> None:
+def test_another_stream_may_begin_after_the_end() -> None:
     samples = mixture()
     _, state = SHORT.step(samples, SHORT.start(), final=True)
     np.testing.assert_array_equal(SHORT.step(samples, state, final=True)[0], SHORT.whole(samples))
@@ -316,7 +316,7 @@ def test_a_voice_in_silence_has_the_same_features_at_any_level() -> None:
     np.testing.assert_allclose(Pitch().whole(loud / 8), Pitch().whole(loud), atol=1e-3)
 
 
-def test_pitch_goes_on_through_a_pause() -> None:
+def test_pitch_continues_through_a_pause() -> None:
     """Where nothing is voiced the path runs from the pitch before to the pitch after, and never far outside."""
     samples = np.concatenate([harmonic(120, 0.4), noise(0.3, 0.002), harmonic(150, 0.4)])
     found = Pitch(decision_frames=60).track(samples).hertz

@@ -39,7 +39,7 @@ def scored(model: LanguageModel, tokens: list[int], end: int) -> np.ndarray:
 
 @settings(deadline=None, max_examples=25)
 @given(orders=st.integers(1, 4), seed=st.integers(0, 1000), tokens=st.lists(st.integers(1, 4), max_size=6))
-def test_every_vector_is_that_of_the_definition_and_sums_to_one(
+def test_every_vector_equals_the_definition_and_sums_to_one(
     tmp_path_factory: pytest.TempPathFactory, orders: int, seed: int, tokens: list[int]
 ) -> None:
     table = random_table(LETTERS.tokens, orders, seed)
@@ -59,7 +59,7 @@ SMALL: Table = {
 AB = Vocabulary("characters", ("a", "b"))
 
 
-def test_a_model_by_hand(tmp_path: Path) -> None:
+def test_a_model_computed_by_hand(tmp_path: Path) -> None:
     start, a, b = scored(load(tmp_path, SMALL, AB), [1, 2], AB.end)
     np.testing.assert_allclose(start[1:], np.array([-0.1, -0.5 - 0.6, -0.5 - 1.0]) * LN10)
     np.testing.assert_allclose(a[1:], np.array([-0.2 - 0.3, -0.25, -0.2 - 1.0]) * LN10)
@@ -76,7 +76,7 @@ def test_rows_can_be_taken_and_repeated(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores, expected)
 
 
-def test_what_the_caller_does_to_its_scores_stays_with_it(tmp_path: Path) -> None:
+def test_scores_can_be_changed_without_changing_the_cache(tmp_path: Path) -> None:
     model = load(tmp_path, SMALL, AB)
     scores, _ = model.step(np.array([AB.end]), model.start(1))
     before = scores.copy()
@@ -84,7 +84,7 @@ def test_what_the_caller_does_to_its_scores_stays_with_it(tmp_path: Path) -> Non
     np.testing.assert_array_equal(model.step(np.array([AB.end]), model.start(1))[0], before)
 
 
-def test_tokens_that_the_file_does_not_have_are_its_unknown(tmp_path: Path) -> None:
+def test_tokens_outside_the_file_are_its_unk(tmp_path: Path) -> None:
     table = {**SMALL, ("<unk>",): (-1.5, -0.7), ("a", "<unk>"): (-0.9, 0.0), ("<unk>", "b"): (-0.4, 0.0)}
     vocabulary = Vocabulary("characters", ("a", "b", "c"))
     vectors = scored(load(tmp_path, table, vocabulary), [1, 3, 3], vocabulary.end)
@@ -94,7 +94,7 @@ def test_tokens_that_the_file_does_not_have_are_its_unknown(tmp_path: Path) -> N
     np.testing.assert_array_equal(vectors[3], vectors[2])
 
 
-def test_n_grams_of_other_tokens_are_left_aside(tmp_path: Path) -> None:
+def test_n_grams_of_other_tokens_are_ignored(tmp_path: Path) -> None:
     more = {**SMALL, ("z",): (-0.1, -0.3), ("a", "z"): (-0.1, 0.0), ("z", "b"): (-0.1, 0.0)}
     np.testing.assert_array_equal(
         scored(load(tmp_path, more, AB), [1, 2], 3), scored(load(tmp_path, SMALL, AB), [1, 2], 3)
@@ -109,7 +109,7 @@ def test_a_file_that_lacks_the_recognisers_tokens_is_refused(tmp_path: Path) -> 
         load(tmp_path, unknown, Vocabulary("characters", tuple("abcdefgh")))
 
 
-def test_a_packed_file_is_the_same(tmp_path: Path) -> None:
+def test_a_compressed_file_gives_the_same_model(tmp_path: Path) -> None:
     plain = write_arpa(tmp_path / "model.arpa", SMALL)
     packed = tmp_path / "model.arpa.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -117,7 +117,7 @@ def test_a_packed_file_is_the_same(tmp_path: Path) -> None:
     assert words_of(packed) == {"<s>", "</s>", "a", "b"}
 
 
-def test_signs_in_capitals_a_mark_at_the_beginning_and_an_impossible_word(tmp_path: Path) -> None:
+def test_upper_case_markers_a_byte_order_mark_and_a_word_of_probability_zero(tmp_path: Path) -> None:
     vocabulary = Vocabulary("characters", ("a", "b"))
     text = "\n".join(LINES).replace("</s>", "</S>").replace("-0.3 a", "-inf a").replace("ngram 1=3", "ngram 1=4")
     (tmp_path / "model.arpa").write_text(text.replace("-99 <s>", "-0.4 <UNK>\n-99 <S>"), encoding="utf-8-sig")
@@ -172,7 +172,7 @@ ngram 2=1
         (13, "", r"it ends before \end\ "),
     ],
 )
-def test_a_malformed_file_is_one_sentence_with_the_line(tmp_path: Path, line: int, instead: str, told: str) -> None:
+def test_the_error_for_a_malformed_file_names_the_line(tmp_path: Path, line: int, instead: str, told: str) -> None:
     path = tmp_path / "model.arpa"
     path.write_text("\n".join([*LINES[: line - 1], instead, *LINES[line:]]))
     with pytest.raises(ModelError) as caught:
@@ -182,7 +182,7 @@ def test_a_malformed_file_is_one_sentence_with_the_line(tmp_path: Path, line: in
     assert "\n" not in message
 
 
-def test_a_file_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
+def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.arpa"
     for length in range(len(LINES)):
         path.write_text("\n".join(LINES[:length]))
@@ -190,7 +190,7 @@ def test_a_file_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
             list(read_ngrams(path))
 
 
-def test_files_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there is no such language model"):
         list(read_ngrams(tmp_path / "none.arpa"))
     (tmp_path / "noise.arpa").write_bytes(b"\xff\xfe\x00")
@@ -203,7 +203,7 @@ def test_files_that_are_no_text_are_told(tmp_path: Path) -> None:
             list(read_ngrams(tmp_path / "cut.arpa.gz"))
 
 
-def test_the_reader_reads_no_further_than_it_is_asked(tmp_path: Path) -> None:
+def test_the_reader_is_lazy(tmp_path: Path) -> None:
     path = tmp_path / "model.arpa"
     path.write_text("\n".join(LINES[:8]))
     assert len(list(itertools.islice(read_ngrams(path), 3))) == 3

@@ -38,7 +38,7 @@ def make(path: Path, vocabulary: Vocabulary, layers: int = 2, seed: int = 1) -> 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @torch.no_grad()
-def test_the_lstm_in_numpy_is_that_of_torch(tmp_path: Path, layers: int) -> None:
+def test_the_lstm_in_numpy_equals_that_of_torch(tmp_path: Path, layers: int) -> None:
     network = make(tmp_path, LETTERS, layers)
     model = load_language_model(tmp_path, LETTERS)
     assert isinstance(model, LstmModel)
@@ -66,7 +66,7 @@ def test_selecting_rows_commutes_with_a_step_and_a_state_survives_pickling(tmp_p
         np.testing.assert_allclose(other_cell, cell[[2, 0, 2]], atol=1e-6)
 
 
-def test_large_inputs_overflow_nowhere(tmp_path: Path) -> None:
+def test_large_inputs_do_not_overflow(tmp_path: Path) -> None:
     network = make(tmp_path, LETTERS)
     save_file({name: 1e4 * tensor for name, tensor in network.state_dict().items()}, tmp_path / WEIGHTS)
     model = load_language_model(tmp_path, LETTERS)
@@ -89,7 +89,7 @@ def test_a_model_of_words_is_spelled_over_characters(tmp_path: Path) -> None:
     assert isinstance(load_language_model(path, LETTERS), WordsOverCharacters)
 
 
-def test_an_arpa_file_alone_is_of_its_own_words(tmp_path: Path) -> None:
+def test_an_arpa_file_without_a_recogniser_uses_its_own_words(tmp_path: Path) -> None:
     path = write_arpa(tmp_path / "words.arpa", random_table(("cab", "a"), 2, 1))
     _, vocabulary = open_language_model(path)
     assert vocabulary == Vocabulary("words", (UNKNOWN, "a", "cab"))
@@ -105,14 +105,14 @@ def test_an_arpa_file_alone_is_of_its_own_words(tmp_path: Path) -> None:
         (Vocabulary("bpe", ("▁", "a", "b", "c")), "it is of bpe, the recogniser of characters; train"),
     ],
 )
-def test_a_vocabulary_that_does_not_fit_is_told_with_the_difference(tmp_path: Path, own: Vocabulary, told: str) -> None:
+def test_the_error_for_another_vocabulary_names_the_difference(tmp_path: Path, own: Vocabulary, told: str) -> None:
     make(tmp_path, own)
     with pytest.raises(ModelError) as caught:
         load_language_model(tmp_path, LETTERS)
     assert str(caught.value).startswith(f"{tmp_path}: does not fit the recogniser: {told}")
 
 
-def test_words_that_cannot_be_spelled_are_told(tmp_path: Path) -> None:
+def test_words_that_cannot_be_spelled_are_an_error(tmp_path: Path) -> None:
     make(tmp_path / "a", Vocabulary("words", ("a", "b")))
     with pytest.raises(ModelError, match="because it has no <unk>"):
         load_language_model(tmp_path / "a", LETTERS)
@@ -124,7 +124,7 @@ def test_words_that_cannot_be_spelled_are_told(tmp_path: Path) -> None:
         load_language_model(tmp_path / "c", LETTERS)
 
 
-def test_what_is_no_language_model_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_language_model_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.bin").touch()
     with pytest.raises(ModelError, match=r"a model folder or a file that ends in \.arpa or \.arpa\.gz"):
         load_language_model(tmp_path / "model.bin", LETTERS)
@@ -132,7 +132,7 @@ def test_what_is_no_language_model_is_told(tmp_path: Path) -> None:
         load_language_model(tmp_path, LETTERS)
 
 
-def test_damaged_folders_are_told(tmp_path: Path) -> None:
+def test_damaged_folders_are_errors(tmp_path: Path) -> None:
     network = make(tmp_path, LETTERS)
     weights = load_file(tmp_path / WEIGHTS)
     for damage in (b"", b"x" * 100, (tmp_path / WEIGHTS).read_bytes()[:-1]):

@@ -64,14 +64,14 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=5)
 
 @settings(deadline=None, max_examples=40)
 @given(said=sentences)
-def test_a_sentence_costs_what_the_model_of_words_says(words: LanguageModel, said: list[str]) -> None:
+def test_the_score_of_a_sentence_equals_that_of_the_word_model(words: LanguageModel, said: list[str]) -> None:
     text = " ".join(said)
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     expected = log_p(words, SPELLED.encode(text), SPELLED.end)
     assert log_p(spelled, LETTERS.encode(text), LETTERS.end) == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_character_is_the_ratio_of_all_words_that_go_on_with_it(words: LanguageModel) -> None:
+def test_a_character_scores_the_ratio_of_the_words_that_continue_with_it(words: LanguageModel) -> None:
     """Literally, for every prefix after "bad "."""
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     state = words.start(1)
@@ -95,7 +95,7 @@ def test_a_character_is_the_ratio_of_all_words_that_go_on_with_it(words: Languag
             assert scores[0, LETTERS.encode(letter)[0]] == pytest.approx(expected, abs=1e-9)
 
 
-def test_every_step_is_a_distribution_but_for_the_unknown(words: LanguageModel) -> None:
+def test_every_step_is_a_distribution_except_for_unknown_words(words: LanguageModel) -> None:
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     state = spelled.start(1)
     for token in (LETTERS.end, *LETTERS.encode("ab cab d'accab a")):
@@ -124,7 +124,7 @@ def test_without_unknown_words_every_step_sums_to_one() -> None:
         assert np.exp(scores).sum() == pytest.approx(1.0, abs=20 * LEAST_UNKNOWN * len(WORDS))
 
 
-def test_an_unknown_word_costs_what_all_of_them_do_and_a_penalty_a_character(words: LanguageModel) -> None:
+def test_an_unknown_word_costs_unk_and_a_penalty_per_character(words: LanguageModel) -> None:
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     known, unknown = (log_p(words, SPELLED.encode(f"a {word} b"), SPELLED.end) for word in ("cab", UNKNOWN))
     for word in ("cabb", "dd", "abb", "ba"):  # a longer one, one that no word begins like, two beginnings of words
@@ -135,11 +135,11 @@ def test_an_unknown_word_costs_what_all_of_them_do_and_a_penalty_a_character(wor
 
 @settings(deadline=None, max_examples=60)
 @given(ids=st.lists(st.integers(1, len(LETTERS.tokens)), max_size=12))
-def test_nothing_that_can_be_written_is_impossible(words: LanguageModel, ids: list[int]) -> None:
+def test_every_text_has_a_finite_score(words: LanguageModel, ids: list[int]) -> None:
     assert -500 < log_p(WordsOverCharacters.build(words, SPELLED, LETTERS), ids, LETTERS.end) < 0
 
 
-def test_a_very_long_word_is_improbable_and_no_trouble(words: LanguageModel) -> None:
+def test_a_very_long_word_has_a_low_but_finite_score(words: LanguageModel) -> None:
     ids = LETTERS.encode("abcd" * 200)
     assert -3000 < log_p(WordsOverCharacters.build(words, SPELLED, LETTERS), ids, LETTERS.end) < -1000
 
@@ -147,7 +147,7 @@ def test_a_very_long_word_is_improbable_and_no_trouble(words: LanguageModel) -> 
 TEXTS = ("ab cab", "abba b", "dd a a", "bad ' ", "d'acca", " a  b ")
 
 
-def test_a_batch_is_its_rows_whatever_becomes_of_them(words: LanguageModel) -> None:
+def test_a_batch_equals_its_rows_under_any_selection(words: LanguageModel) -> None:
     """Rows in different places of their words, taken, repeated and pickled on the way."""
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     tokens_BL = np.array([[LETTERS.end, *(LETTERS.tokens.index("<space>" if c == " " else c) + 1 for c in text)]
@@ -168,7 +168,7 @@ def test_a_batch_is_its_rows_whatever_becomes_of_them(words: LanguageModel) -> N
         state, order = take_rows(pickle.loads(pickle.dumps(state)), rows), [order[n] for n in rows]
 
 
-def test_a_step_does_not_change_the_state_it_was_given(words: LanguageModel) -> None:
+def test_a_step_does_not_change_its_input_state(words: LanguageModel) -> None:
     spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
     _, state = spelled.step(np.array([LETTERS.end]), spelled.start(1))
     _, state = spelled.step(np.array(LETTERS.encode("a")), state)
@@ -178,7 +178,7 @@ def test_a_step_does_not_change_the_state_it_was_given(words: LanguageModel) -> 
         np.testing.assert_array_equal(spelled.step(np.array([first]), state)[0], expected)
 
 
-def test_the_model_of_words_is_asked_only_where_a_word_may_end(words: LanguageModel) -> None:
+def test_the_word_model_is_queried_only_where_a_word_may_end(words: LanguageModel) -> None:
     class Counting:
         def __init__(self) -> None:
             self.asked: list[int] = []

@@ -24,14 +24,14 @@ MUTATIONS = [
     Mutation(
         "a step at its limit waits for another frame",
         "attention/base.py",
-        "return (window.frames_B >= window.limit_B) | window.final_B",
-        "return (window.frames_B > window.limit_B) | window.final_B",
+        "return (self.frames_B >= self.limit_B) | self.final_B",
+        "return (self.frames_B > self.limit_B) | self.final_B",
         ("tests/attention/test_softmax.py", CONTRACTS),
     ),
     Mutation(
         "softmax over no frames is uniform",
         "attention/softmax.py",
-        "weights = energy.softmax(-1).masked_fill(~allowed, 0.0)  # a row that may see nothing has no weights",
+        "weights = energy.softmax(-1).masked_fill(~allowed, 0.0)  # a row without frames has no weights",
         "weights = energy.softmax(-1)",
         ("tests/attention/test_softmax.py", CONTRACTS),
     ),
@@ -94,7 +94,7 @@ MUTATIONS = [
     Mutation(
         "stopped mass re-enters its own step",
         "attention/expectation.py",
-        "enter.addcmul_(*stops)  # what stops enters the next step",
+        "enter.addcmul_(*stops)  # the stopped mass enters the next step",
         "enter.addcmul_(p_here[1:], here[1:])",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
@@ -136,22 +136,22 @@ MUTATIONS = [
     Mutation(
         "a boundary moves backwards",
         "attention/bernoulli.py",
-        "scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
+        "scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
         "scanned = allowed.squeeze(2) & ~lost_BM.unsqueeze(-1)",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(
         "a boundary cannot be reused",
         "attention/bernoulli.py",
-        "scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
-        "scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM + 1) & ~lost_BM.unsqueeze(-1)",
+        "scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
+        "scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM + 1) & ~lost_BM.unsqueeze(-1)",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(
         "a lost head returns",
         "attention/bernoulli.py",
-        "scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
-        "scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM)",
+        "scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)",
+        "scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM)",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(
@@ -206,7 +206,7 @@ MUTATIONS = [
     Mutation(
         "the end of the sentence needs a boundary",
         "attention/bernoulli.py",
-        "tokens_B = (steps_B - 1).clamp(min=0)  # the last step is that of <eos>, for which no frame is left",
+        "tokens_B = (steps_B - 1).clamp(min=0)  # without the last step, <eos>",
         "tokens_B = steps_B",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
@@ -239,9 +239,9 @@ MUTATIONS = [
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(
-        "a residue of exactly 0.5 is dropped",
+        "a remainder of exactly 0.5 is dropped",
         "attention/cif.py",
-        "fires = share.sum(-1, keepdim=True) >= 0.5  # a smaller residue is no token",
+        "fires = share.sum(-1, keepdim=True) >= 0.5  # a smaller remainder is dropped",
         "fires = share.sum(-1, keepdim=True) > 0.5",
         ("tests/attention/test_cif.py", CONTRACTS),
     ),
@@ -283,8 +283,8 @@ MUTATIONS = [
     Mutation(
         "small masses are dropped",
         "attention/expectation.py",
-        "NOTHING = 1e-30  # smaller masses are set to 0: processors are slow with subnormal numbers",
-        "NOTHING = 1e-6",
+        "_SMALLEST = 1e-30  # smaller masses are set to 0, because CPUs are slow with subnormal numbers",
+        "_SMALLEST = 1e-6",
         ("tests/attention/test_bernoulli.py",),
     ),
 ]

@@ -21,7 +21,7 @@ MUTATIONS: list[Mutation] = [
         "frontend/audio.py",
         "if largest > LARGEST_FLOAT:",
         "if largest > 1e10:",
-        (f"{AUDIO}::test_what_is_not_sound_is_refused",),
+        (f"{AUDIO}::test_arrays_that_are_not_audio_are_errors",),
     ),
     Mutation(
         "float samples just above full scale are refused",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headsync.attention import MECHANISMS
-from headsync.attention.base import NO_LIMIT, Window
+from headsync.attention.base import NO_LIMIT, AttentionWindow
 from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.engine.state_tree import take_rows
@@ -51,8 +51,8 @@ def draw(rows: int, steps: int, frames: int = FRAMES, seed: int = 0) -> tuple[Te
     return tokens, torch.randn(rows, frames, NETWORK.width, generator=source, dtype=torch.float64)
 
 
-def seeing(limit: int, frames: int, rows: int, final: bool = True) -> Window:
-    return Window(torch.full((rows,), limit), torch.full((rows,), frames), torch.full((rows,), final))
+def seeing(limit: int, frames: int, rows: int, final: bool = True) -> AttentionWindow:
+    return AttentionWindow(torch.full((rows,), limit), torch.full((rows,), frames), torch.full((rows,), final))
 
 
 def remember(decoder: Decoder, frames: Tensor) -> Memory:
@@ -60,7 +60,7 @@ def remember(decoder: Decoder, frames: Tensor) -> Memory:
     return decoder.place(decoder.project(frames), 0)
 
 
-def stream(decoder: Decoder, tokens: Tensor, memory: Memory, window: Window) -> list[Stepped]:
+def stream(decoder: Decoder, tokens: Tensor, memory: Memory, window: AttentionWindow) -> list[Stepped]:
     state, steps = decoder.start(len(tokens)), []
     for i in range(tokens.shape[1]):
         steps.append(decoder.step(tokens[:, i], memory, state, window))
@@ -95,7 +95,7 @@ def test_streaming_with_limits_is_the_whole_with_these_limits(name: str) -> None
     logits, _ = decoder.whole(tokens, frames, limits)
     state, memory = decoder.start(2), remember(decoder, frames)
     for i in range(4):
-        window = Window(limits[:, i], torch.full((2,), FRAMES), torch.full((2,), False))
+        window = AttentionWindow(limits[:, i], torch.full((2,), FRAMES), torch.full((2,), False))
         step = decoder.step(tokens[:, i], memory, state, window)
         assert step.ready_B.all()
         close(step.logits_BV, logits[:, i])

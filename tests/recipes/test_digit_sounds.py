@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import digit_sounds
-from headsync.corpora.augment import noise_of
+from audio_effects import noise_of
 from headsync.frontend.audio import SAMPLE_RATE
 from sounds import band_power, generator, pitch, power, tone
 

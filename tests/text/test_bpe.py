@@ -37,7 +37,7 @@ def theirs() -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def test_as_many_pieces_as_asked_for_are_learned(pieces: tuple[str, ...]) -> None:
+def test_the_requested_number_of_pieces_is_learned(pieces: tuple[str, ...]) -> None:
     assert len(pieces) == len(set(pieces)) == SIZE
     assert {*LETTERS, MARK} <= set(pieces)
     assert f"{MARK}sea" in pieces
@@ -52,35 +52,35 @@ def test_words_are_taken_apart_as_by_sentencepiece(
     assert ours == theirs.encode(" ".join(words), out_type=str)
 
 
-def test_what_was_learned_first_is_joined_first_and_from_the_left() -> None:
+def test_pieces_learned_first_are_merged_first_from_the_left() -> None:
     assert merged("aaa", {"aa": 1}) == ["aa", "a"]
     assert merged("abc", {"bc": 1, "ab": 2}) == ["a", "bc"]
     assert merged("abc", {"bc": 2, "ab": 1, "abc": 3}) == ["abc"]
     assert merged("abc", {}) == ["a", "b", "c"]
 
 
-def test_texts_with_little_to_join_give_fewer_pieces() -> None:
+def test_texts_with_few_pairs_give_fewer_pieces() -> None:
     assert set("ab▁") <= set(learn_pieces(["ab a b ab"], 5000))
     assert len(learn_pieces(["ab a b ab"], 5000)) < 10
 
 
-def test_a_text_of_any_length_is_learned_from() -> None:
+def test_long_texts_are_not_skipped() -> None:
     assert "é" in learn_pieces(["ab " * 5000 + "é"], 20)
 
 
-def test_a_size_too_small_for_the_characters_is_told() -> None:
+def test_a_size_below_the_number_of_characters_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"data\.bpe_size = 3 must be at least 4, the characters"):
         learn_pieces(["abc"], 3)
 
 
-def test_texts_that_bpe_cannot_be_learned_from_are_told() -> None:
+def test_empty_texts_and_texts_with_the_mark_are_errors() -> None:
     with pytest.raises(DataError, match="no text to learn subwords from"):
         learn_pieces([" ", ""], 10)
     with pytest.raises(DataError, match="a text contains '▁'"):
         learn_pieces(["a▁b"], 10)
 
 
-def test_a_missing_sentencepiece_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sentencepiece_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ConfigError, match="requires the package sentencepiece"):
         learn_pieces(["abc"], 10)

@@ -20,11 +20,11 @@ FIRST = final(0, Word("one", 0.5, 0.9), Word("two", 1.0, 1.25))
 SECOND = final(1, Word("three", 59.9, 59.9996), Word("four", 3661.5, 3662.007))
 
 
-def test_text_has_a_line_for_each_utterance() -> None:
+def test_text_has_one_line_per_utterance() -> None:
     assert to_text([FIRST, SECOND]) == "one two\nthree four\n"
 
 
-def test_json_is_one_line_with_words_and_what_is_known_about_the_recording() -> None:
+def test_json_is_one_line_with_words_and_metadata() -> None:
     document = to_json([FIRST, SECOND], file="a.wav")
     assert document.endswith("\n")
     assert document.count("\n") == 1
@@ -52,12 +52,12 @@ def test_vtt() -> None:
     assert to_vtt([FIRST]) == "WEBVTT\n\n00:00:00.500 --> 00:00:01.250\none two\n"
 
 
-def test_vtt_escapes_what_would_be_markup() -> None:
+def test_vtt_escapes_markup() -> None:
     assert "\na&lt;b&gt; &amp; c\n" in to_vtt([final(0, Word("a<b>", 0, 1), Word("&", 1, 2), Word("c", 2, 3))])
 
 
 @pytest.mark.parametrize(("name", "nothing"), [("text", ""), ("srt", ""), ("vtt", "WEBVTT\n")])
-def test_nothing_said_is_a_valid_file(name: str, nothing: str) -> None:
+def test_no_speech_gives_a_valid_file(name: str, nothing: str) -> None:
     assert FORMATS[name]([]) == nothing
     assert json.loads(FORMATS["json"]([])) == {"text": "", "utterances": []}
 

@@ -40,7 +40,7 @@ def test_decoding_undoes_encoding(texts: list[str], kind: Kind) -> None:
         assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-def test_sounds_are_heard_and_not_written() -> None:
+def test_sound_tokens_are_not_part_of_the_text() -> None:
     vocabulary = Vocabulary.build("characters", ["no <noise> on", "<noise>"])
     assert vocabulary.tokens == ("<noise>", "<space>", "n", "o")
     ids = vocabulary.encode("no <noise> on")
@@ -57,7 +57,7 @@ def test_sounds_are_heard_and_not_written() -> None:
     assert Vocabulary("words", ("<noise>", "on")).decode([1, 2, 1]) == "on"
 
 
-def test_a_word_is_complete_when_nothing_can_join_it_any_more() -> None:
+def test_a_word_is_complete_when_no_token_can_extend_it() -> None:
     assert [span.text for span in LETTERS.words(LETTERS.encode("two one"), complete=True)] == ["two"]
     space = LETTERS.tokens.index("<space>") + 1
     assert [span.text for span in LETTERS.words([*LETTERS.encode("two one"), space], complete=True)] == ["two", "one"]
@@ -74,7 +74,7 @@ def test_blanks_and_ends_are_not_text() -> None:
     assert LETTERS.decode([LETTERS.end, *LETTERS.encode("two"), LETTERS.blank]) == "two"
 
 
-def test_an_unknown_word_is_named_with_what_is_known() -> None:
+def test_the_error_for_an_unknown_word_lists_known_ones() -> None:
     with pytest.raises(DataError, match="'nine' in 'two nine' is not in the vocabulary; known are: one, three, two"):
         DIGITS.encode("two nine")
     with pytest.raises(DataError, match="the character 'x'"):
@@ -99,7 +99,7 @@ def test_every_word_token_is_a_word() -> None:
     assert DIGITS.words([]) == []
 
 
-def test_an_id_outside_the_vocabulary_is_our_own_mistake() -> None:
+def test_an_id_outside_the_vocabulary_fails_an_assertion() -> None:
     for wrong in (-1, DIGITS.size):
         with pytest.raises(AssertionError):
             DIGITS.decode([wrong])
@@ -111,7 +111,7 @@ def test_a_vocabulary_is_frozen() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [DIGITS, LETTERS, PIECES, Vocabulary("characters", ("ß", "中"))])
-def test_a_saved_vocabulary_comes_back(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_a_saved_vocabulary_loads_unchanged(tmp_path: Path, vocabulary: Vocabulary) -> None:
     path = tmp_path / "vocabulary.json"
     vocabulary.save(path)
     assert Vocabulary.load(path) == vocabulary
@@ -138,24 +138,24 @@ def test_a_saved_vocabulary_comes_back(tmp_path: Path, vocabulary: Vocabulary) -
         '{"kind": "bpe", "tokens": ["a▁b"]}',
     ],
 )
-def test_a_damaged_vocabulary_is_told(tmp_path: Path, content: str) -> None:
+def test_a_damaged_vocabulary_is_an_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "vocabulary.json"
     path.write_text(content)
     with pytest.raises(ModelError, match=r"vocabulary\.json"):
         Vocabulary.load(path)
 
 
-def test_a_missing_vocabulary_is_told(tmp_path: Path) -> None:
+def test_a_missing_vocabulary_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="copy the model again"):
         Vocabulary.load(tmp_path / "vocabulary.json")
 
 
-def test_texts_without_a_word_build_no_vocabulary() -> None:
+def test_texts_without_words_are_an_error() -> None:
     with pytest.raises(DataError, match="at least one token"):
         Vocabulary.build("words", ["", "  "])
 
 
-def test_words_outside_a_vocabulary_that_has_a_token_for_them_are_unknown() -> None:
+def test_words_outside_the_vocabulary_become_unk_if_it_exists() -> None:
     vocabulary = Vocabulary("words", (UNKNOWN, "one"))
     assert vocabulary.encode("nine one") == [1, 2]
     assert vocabulary.decode([1, 2]) == "<unk> one"
@@ -168,7 +168,7 @@ def test_pieces_are_grouped_into_words_by_the_mark_of_their_start() -> None:
     assert PIECES.words(ids[1:]) == [("wo", 0, 2), ("three", 2, 6)]  # a text may begin within a word
 
 
-def test_a_mark_alone_belongs_to_the_word_after_it_and_is_no_word() -> None:
+def test_a_mark_alone_belongs_to_the_next_word() -> None:
     mark, h, o = (PIECES.tokens.index(token) + 1 for token in ("▁", "h", "o"))
     assert PIECES.words([mark, h, o, mark, h, mark]) == [("ho", 1, 3), ("h", 4, 5)]
 
@@ -176,14 +176,14 @@ def test_a_mark_alone_belongs_to_the_word_after_it_and_is_no_word() -> None:
 @given(
     ids=st.lists(st.integers(0, PIECES.size - 1), max_size=12), vocabulary=st.sampled_from([DIGITS, LETTERS, PIECES])
 )
-def test_the_text_so_far_is_how_the_text_begins(ids: list[int], vocabulary: Vocabulary) -> None:
+def test_the_text_of_a_prefix_is_a_prefix_of_the_text(ids: list[int], vocabulary: Vocabulary) -> None:
     ids = [i % vocabulary.size for i in ids]
     for first in range(len(ids)):
         assert vocabulary.decode(ids).startswith(vocabulary.decode(ids[:first]))
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
-def test_a_recipe_says_what_its_tokens_are(kind: Kind) -> None:
+def test_a_recipe_sets_the_kind_of_tokens(kind: Kind) -> None:
     data = DataConfig(tokens=kind, bpe_size=9)
     vocabulary = build_vocabulary(data, ["two one", "three two"])
     assert vocabulary.kind == kind
@@ -191,13 +191,13 @@ def test_a_recipe_says_what_its_tokens_are(kind: Kind) -> None:
     assert len(vocabulary.tokens) == {"characters": 8, "words": 3, "bpe": 9}[kind]
 
 
-def test_a_mark_within_a_word_is_told() -> None:
+def test_a_mark_within_a_word_is_an_error() -> None:
     with pytest.raises(DataError, match="'▁' in 'two▁two' marks the start of a word"):
         PIECES.encode("two▁two")
 
 
 @pytest.mark.parametrize("tokens", ["characters", "bpe", "words"])
-def test_unknown_is_one_token_where_a_recipe_asks_for_it(tokens: str) -> None:
+def test_a_recipe_can_add_the_token_unk(tokens: str) -> None:
     texts = ["IT ROSE <NOISE>", "IT FELL"]
     data = DataConfig(tokens=tokens, bpe_size=24, unknown=True)  # type: ignore[arg-type]
     vocabulary = build_vocabulary(data, texts)

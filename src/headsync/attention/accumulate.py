@@ -1,11 +1,11 @@
 """Accumulation: ACS, DACS (section 3) and head-synchronous DACS (section 4).
 
-Halting probabilities are summed over frames from the first one on, and the sum stops the step. The three differ in what
-is summed and in the threshold, and in nothing else: ACS has one halting probability for the whole layer and sums it up
-to 1, DACS sums each head by itself up to 1, HS-DACS all heads of a layer together up to H.
+Halting probabilities are summed over the frames, and the step halts when the sum exceeds a threshold. ACS has one
+probability per layer and the threshold 1, DACS has a sum for each head and the threshold 1, and HS-DACS has one sum
+over all heads of a layer and the threshold H.
 
-The frame at which the sum passes the threshold is still attended to, with its full weight, and nothing is renormalised.
-The decision where to halt carries no gradient; the weights do.
+The frame at which the sum exceeds the threshold keeps its full weight, and weights are not renormalised. The halting
+decision has no gradient; the weights have one.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ from torch import Tensor, nn
 from headsync.attention.base import (
     Aligned,
     Attended,
+    AttentionWindow,
     Mechanism,
-    State,
-    Window,
+    MechanismState,
     at_least_single,
-    decidable,
+    before_limit,
     energies,
-    may_look,
-    reach,
 )
 from headsync.config import DecoderConfig
 
 
 class DACS(Mechanism):
-    """Decoder-end adaptive computation steps: every head halts by itself, eq. (4) to (7)."""
+    """Decoder-end adaptive computation steps: every head halts separately, eq. (4) to (7)."""
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
@@ -41,7 +39,7 @@ class DACS(Mechanism):
         self.reach, self._reach_sum = config.reach, config.threshold
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        allowed = before_limit(k_BHTD.shape[2], limit_BL).unsqueeze(1)
         p, total = self._halting(q_BHLD, k_BHTD, allowed)
         keep = self._keep(total, allowed)
         shape = q_BHLD.shape[:3]
@@ -51,8 +49,8 @@ class DACS(Mechanism):
     def _shortfall(self, p: Tensor, limit_BL: Tensor) -> Tensor | None:
         """By how much the halting sums fall short of `reach` thresholds, summed over the steps of a row.
 
-        The paper has no such loss. Nothing else trains a step to halt: where tokens are short and texts long, the
-        network learns small probabilities to avoid halting early, until no step halts at all.
+        The paper has no such loss, and nothing else trains a step to halt. With short tokens and long texts, the
+        network learns small probabilities to avoid early halts, until no step halts.
         """
         if not self.reach:
             return None
@@ -60,8 +58,8 @@ class DACS(Mechanism):
         missing_BML = F.relu(self.reach - total) * (limit_BL > 0).unsqueeze(1)
         return missing_BML.sum(-1)
 
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
-        allowed = may_look(k_BHTD.shape[2], reach(window).unsqueeze(1)).unsqueeze(1)
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended:
+        allowed = before_limit(k_BHTD.shape[2], window.end.unsqueeze(1)).unsqueeze(1)
         p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, allowed)
         keep = self._keep(total, allowed)
         halted_B = total[..., -1].amin(dim=(1, 2)) > self._most  # sums only grow
@@ -69,17 +67,17 @@ class DACS(Mechanism):
         weights, end = ((p * keep)[:, :, 0], keep.sum(-1)[:, :, 0])
         if p.shape[1] != heads:
             weights = weights.expand(-1, heads, -1)
-        return Attended(weights, end.expand(-1, heads), halted_B | decidable(window), state)
+        return Attended(weights, end.expand(-1, heads), halted_B | window.complete, state)
 
     def _halting(self, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-        """Halting probabilities, eq. (5), zero beyond the limit; and their running sum, which begins with 0."""
+        """Halting probabilities, eq. (5), zero beyond the limit, and their running sum, which starts with 0."""
         energy = self._energies(q_BHLD, k_BHTD)
         p = torch.sigmoid(energy if self.energy_bias is None else energy + self.energy_bias).masked_fill(~allowed, 0.0)
         with torch.no_grad():
             return p, F.pad(self._summed(at_least_single(p)).cumsum(-1), (1, 0))
 
     def _keep(self, total: Tensor, allowed: Tensor) -> Tensor:
-        """True for j <= N_i: before frame j the sum had not yet passed the threshold, eq. (6) and (9)."""
+        """True for j <= N_i: the sum over the frames before j is within the threshold, eq. (6) and (9)."""
         return (total[..., :-1] <= self._most) & allowed
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
@@ -109,10 +107,9 @@ class HSDACS(DACS):
 
 
 class ACS(DACS):
-    """Adaptive computation steps, the ancestor: one accumulation and no heads.
+    """Adaptive computation steps, the predecessor of DACS: one halting probability per frame, shared by all heads.
 
-    As in DACS a sigmoid of the energy is summed up to the threshold, and weighs the frames. But queries and keys are
-    taken at their full width: a frame has one halting probability, by which all heads weigh their values alike.
+    The energies are computed with the full width of queries and keys.
     """
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:

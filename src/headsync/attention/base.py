@@ -1,7 +1,7 @@
-"""The narrow interface of online attention: where may a step look, where does it stop, how much of each frame.
+"""The interface of online attention mechanisms.
 
-Three things vary between mechanisms and are kept apart. The *limit* comes from outside (look-ahead M, a CTC trigger, or
-none); the *halt* and the *weights* are the mechanism's own.
+The caller gives each output step a *limit*: the look-ahead M, a CTC trigger, or none. The mechanism decides where the
+step *halts* and which *weights* the frames before the halt have.
 
 Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 """
@@ -18,67 +18,77 @@ from torch import Tensor, nn
 from headsync.config import DecoderConfig
 from headsync.errors import ConfigError
 
-State = tuple[Tensor, ...]  # what a mechanism carries from one output step to the next, batch first
+MechanismState = tuple[Tensor, ...]  # passed from one output step to the next; batch first
 
-NO_LIMIT = 2**31 - 1  # a limit that no stream reaches: look at everything there will ever be
+NO_LIMIT = 2**31 - 1  # larger than any number of frames
 
 
-class Window(NamedTuple):
-    """What one output step may look at."""
+class AttentionWindow(NamedTuple):
+    """The frames that one output step may attend to."""
 
-    limit_B: Tensor  # first frame it may not look at: t_{i-1} + M, a CTC trigger, or NO_LIMIT
-    frames_B: Tensor  # encoder frames there are so far
-    final_B: Tensor  # whether no more will come
+    limit_B: Tensor  # first frame beyond the limit: t_{i-1} + M, a CTC trigger, or NO_LIMIT
+    frames_B: Tensor  # encoder frames available so far
+    final_B: Tensor  # whether the encoder output is complete
+
+    @property
+    def end(self) -> Tensor:
+        """First frame that is beyond the limit or not available yet."""
+        return torch.minimum(self.limit_B, self.frames_B)
+
+    @property
+    def complete(self) -> Tensor:
+        """Whether every frame before the limit is available, so that the step is decided in any case."""
+        return (self.frames_B >= self.limit_B) | self.final_B
 
 
 class Attended(NamedTuple):
-    """The outcome of one output step."""
+    """The result of one output step."""
 
     weights_BHT: Tensor
     end_BH: Tensor  # frames consumed by each head, s_i^{h,l} of eq. (10)
-    ready_B: Tensor  # False: undecided, ask again when there are more frames
-    state: State  # for the next step
+    ready_B: Tensor  # False: undecided; repeat the step when more frames are available
+    state: MechanismState  # for the next step
 
 
 class Aligned(NamedTuple):
-    """The outcome of all output steps at once."""
+    """The result of all output steps in parallel."""
 
     weights_BHLT: Tensor
     end_BHL: Tensor
-    surplus_BM: Tensor | None = None  # tokens counted less tokens spoken, for mechanisms that count tokens
+    surplus_BM: Tensor | None = None  # counted minus spoken tokens, for mechanisms that count tokens
     shortfall_BM: Tensor | None = None  # by how much halting sums miss `decoder.reach`, in thresholds
 
 
 class Phase(NamedTuple):
-    """How output steps stop at one stage of training."""
+    """How output steps halt in one phase of training."""
 
-    halts: bool = True  # False in the first stage: every step attends to all frames, and no token is counted
-    sharpness: float = 1.0  # factor of the energies in `align`, for mechanisms whose `align` is an expectation
+    halts: bool = True  # False in the first phase: every step attends to all frames, and tokens are not counted
+    sharpness: float = 1.0  # scales the energies in `align`, for mechanisms whose `align` is an expectation
 
 
 class OnlineAttention(Protocol):
-    """A mechanism: `align` for training and `step` for streaming, bound to each other by contract.
+    """A mechanism: `align` for training and `step` for streaming; `headsync.testing` checks that they agree.
 
-    `step` is pure: an undecided step is thrown away and tried again, with the same state, when more frames have come.
-    In `align`, an output step that does not exist, being padding, has the limit 0: it may look at nothing.
+    `step` is pure: an undecided step is discarded and repeated with the same state when more frames are available. In
+    `align`, a padded output step has the limit 0 and attends to nothing.
     """
 
-    threshold: float  # of each head; changeable on a trained model (Table 4)
+    threshold: float  # of each head; can be changed on a trained model (Table 4)
     phase: Phase  # set by training; a trained model always halts
-    expected: bool  # whether `align` is an expectation, which `step` equals only where probabilities are 0 or 1
+    expected: bool  # whether `align` is an expectation; `step` equals it only if all probabilities are 0 or 1
 
-    def start(self, batch: int) -> State: ...
+    def start(self, batch: int) -> MechanismState: ...
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
 
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended: ...
 
 
 class Mechanism(nn.Module, ABC):
-    """What most mechanisms have in common; `width` is that of a head."""
+    """The base class of mechanisms; `width` is the width of a head."""
 
     expected = False
-    counts_late = False  # whether it counts tokens (the quantity loss), but only after the first phase of training
+    counts_late = False  # whether tokens are counted (for the quantity loss) only after the first phase of training
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()
@@ -87,23 +97,23 @@ class Mechanism(nn.Module, ABC):
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:
-        """Whether decoder layer `layer`, counted from the lowest, has cross-attention at all."""
+        """Whether decoder layer `layer` has cross-attention; layer 0 is the lowest."""
         return True
 
-    def start(self, batch: int) -> State:
-        return ()  # every step starts again at the first frame
+    def start(self, batch: int) -> MechanismState:
+        return ()  # every step starts at the first frame
 
     @abstractmethod
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
 
     @abstractmethod
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended: ...
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended: ...
 
 
 def required_bias(config: DecoderConfig) -> nn.Parameter:
-    """The learned bias of the energies, for mechanisms that are published with one."""
+    """The learned bias of the energies, for mechanisms that require one."""
     if config.energy_bias is None:
-        raise ConfigError(f'decoder.energy_bias = "none": {config.attention} needs a bias; set a number')
+        raise ConfigError(f'decoder.energy_bias = "none": {config.attention} requires a bias; set a number')
     return nn.Parameter(torch.tensor(config.energy_bias))
 
 
@@ -113,7 +123,7 @@ def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
 
 
 def side_by_side(x_BHLD: Tensor, y_MHDT: Tensor) -> Tensor:
-    """The products of rows with what they look at; in single steps, all rows that look at the same in one product."""
+    """Batched matrix product; in single steps, rows that share a memory are computed as one product."""
     if x_BHLD.shape[2] != 1 or 0 in y_MHDT.shape:
         return x_BHLD @ y_MHDT
     memories, heads, width, frames = y_MHDT.shape
@@ -121,21 +131,11 @@ def side_by_side(x_BHLD: Tensor, y_MHDT: Tensor) -> Tensor:
     return (x_MHGD @ y_MHDT).transpose(1, 2).reshape(-1, heads, 1, frames)
 
 
-def may_look(frames: int, limit: Tensor) -> Tensor:
-    """True where frame j lies before the limit; the frames become a new last axis."""
+def before_limit(frames: int, limit: Tensor) -> Tensor:
+    """True where frame j lies before the limit; the frames are a new last axis."""
     return torch.arange(frames, device=limit.device) < limit.unsqueeze(-1)
 
 
 def at_least_single(x: Tensor) -> Tensor:
-    """Sums over many frames need float32; in half precision they stop growing."""
+    """Convert half precision to float32: in half precision, sums over many frames stop growing."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def decidable(window: Window) -> Tensor:
-    """Whether all that the limit allows has arrived, so that a step is decided in any case."""
-    return (window.frames_B >= window.limit_B) | window.final_B
-
-
-def reach(window: Window) -> Tensor:
-    """First frame that this step cannot see now."""
-    return torch.minimum(window.limit_B, window.frames_B)

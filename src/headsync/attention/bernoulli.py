@@ -1,12 +1,12 @@
 """Bernoulli attention: hard monotonic (HMA), chunkwise (MoChA), multi-head (MMA-MoChA) and truncated (MTA).
 
-At each frame a head stops with a probability p, a sigmoid of its energy. Training takes the expectation over all places
-where it may stop; a stream stops at the first frame from the boundary of the step before on whose p reaches 1/2. The
-two are equal where every p is 0 or 1, to which noise on the energies in training drives them; for HMA, MoChA and
-MMA-MoChA, whose streams need only the sign of an energy, training can also make the sigmoid steeper and steeper.
+At each frame a head stops with probability p, a sigmoid of its energy. Training uses the expectation over all stopping
+frames. A stream stops at the first frame with p >= 1/2, starting at the boundary of the previous step. The two forms
+are equal if every p is 0 or 1; noise on the energies drives p there in training. HMA, MoChA and MMA-MoChA use only the
+sign of an energy in a stream, so their training may also scale the energies up (`Phase.sharpness`).
 
-A head of HMA, MoChA or MMA-MoChA that finds no such frame has no context, in this step and in all that follow: in the
-expectation its mass is gone, too.
+If a head of HMA, MoChA or MMA-MoChA finds no boundary, it has no context in this step and in all later steps. Its mass
+is lost in the expectation as well.
 
 Shapes: B rows, H heads, M monotonic heads, L output steps, T encoder frames, D head width.
 """
@@ -20,14 +20,12 @@ from torch import Tensor, nn
 from headsync.attention.base import (
     Aligned,
     Attended,
+    AttentionWindow,
     Mechanism,
-    State,
-    Window,
+    MechanismState,
     at_least_single,
-    decidable,
+    before_limit,
     energies,
-    may_look,
-    reach,
     required_bias,
 )
 from headsync.attention.expectation import expected_boundaries, expected_chunks
@@ -36,7 +34,7 @@ from headsync.errors import ConfigError
 
 
 class Bernoulli(Mechanism):
-    """What the family has in common: energies with a learned bias, and with noise in training."""
+    """The base class: energies with a learned bias, and with noise in training."""
 
     expected = True
 
@@ -58,48 +56,48 @@ class Bernoulli(Mechanism):
 
 
 class HMA(Bernoulli):
-    """Hard monotonic attention: all the weight on the boundary.
+    """Hard monotonic attention: all weight is on the boundary.
 
-    State: the boundary of each head, and whether the head is lost, having found none.
+    State: the boundary of each head, and whether the head is lost because it found none.
     """
 
-    def start(self, batch: int) -> State:
+    def start(self, batch: int) -> MechanismState:
         boundary_BM = torch.zeros(batch, self.monotonic_heads, dtype=torch.long, device=self.energy_bias.device)
         return boundary_BM, boundary_BM > 0
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        allowed = before_limit(k_BHTD.shape[2], limit_BL).unsqueeze(1)
         p_BMLT = torch.sigmoid(self.phase.sharpness * self._energies(q_BHLD, k_BHTD)).masked_fill(~allowed, 0.0)
         weights = self._spread(expected_boundaries(p_BMLT), q_BHLD, k_BHTD, allowed).to(q_BHLD.dtype)
         return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
 
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended:
         boundary_BM, lost_BM = state
-        q_BHLD, frames, sight_B = q_BHD.unsqueeze(2), k_BHTD.shape[2], reach(window)
-        allowed = may_look(frames, sight_B)[:, None, None]
+        q_BHLD, frames, sight_B = q_BHD.unsqueeze(2), k_BHTD.shape[2], window.end
+        allowed = before_limit(frames, sight_B)[:, None, None]
         energy_BMT = self._energies(q_BHLD, k_BHTD).squeeze(2)
-        scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
+        scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
         first_BM, fired_BM = first_true((energy_BMT >= 0) & scanned)  # p >= 1/2
         first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, state, sight_B)
         weights_BHT = self._around(first_BM, fired_BM, q_BHLD, k_BHTD)
         consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
         after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
         end_BH = self._per_head(consumed_BM)
-        return Attended(weights_BHT.to(q_BHD.dtype), end_BH, settled_B | decidable(window), after)
+        return Attended(weights_BHT.to(q_BHD.dtype), end_BH, settled_B | window.complete, after)
 
     def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        """The weight of each frame, where heads have stopped at a frame, or not at all."""
+        """The weight of each frame, from the boundaries and whether each head has stopped."""
         at_BMT = torch.arange(k_BHTD.shape[2], device=first_BM.device) == first_BM.unsqueeze(-1)
         return (at_BMT & fired_BM.unsqueeze(-1)).to(q_BHLD.dtype)
 
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
-        """From the probability of a boundary at each frame to the weight of each frame."""
+        """The expected weight of each frame, from the probability of a boundary at each frame."""
         return alpha_BMLT
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, state: State, sight_B: Tensor
+        self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Boundaries, which of them there are, and in which rows no later frame can change them."""
+        """The boundaries, whether each head has one, and the rows in which later frames cannot change them."""
         _, lost_BM = state
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
@@ -110,7 +108,7 @@ class HMA(Bernoulli):
 class MoChA(HMA):
     """Monotonic chunkwise attention: a softmax over the w frames that end at the boundary.
 
-    The energies of the chunk are q A k^T / sqrt(d_k), with a matrix A of each head that makes them its own.
+    The energies of the chunk are q A k^T / sqrt(d_k), with a learned matrix A for each head.
     """
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
@@ -123,7 +121,7 @@ class MoChA(HMA):
         return expected_chunks(self._per_head(alpha_BMLT), u, self.chunk_frames)
 
     def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        """A softmax over the chunk that ends where a head has stopped."""
+        """A softmax over the chunk that ends at the boundary."""
         first_BH, fired_BH = self._per_head(first_BM), self._per_head(fired_BM)
         back_BHT = first_BH.unsqueeze(-1) - torch.arange(k_BHTD.shape[2], device=first_BM.device)
         inside = (back_BHT >= 0) & (back_BHT < self.chunk_frames) & fired_BH.unsqueeze(-1)
@@ -132,14 +130,14 @@ class MoChA(HMA):
 
 
 class MMA(MoChA):
-    """Monotonic multihead attention with chunks: each of several monotonic heads leads several chunk heads.
+    """Monotonic multihead attention with chunks: each monotonic head controls several chunk heads.
 
-    A monotonic head has the energies of its chunk heads, their queries and keys put side by side. In training heads
-    are dropped (HeadDrop), so that each learns to find boundaries, and the number of boundaries is drawn to that of
-    tokens (the quantity loss), once it is known where tokens are: before that, heads would count best by all stopping
-    at the first frame, and stay there. In a stream, once the first head of a layer has stopped at frame b, the others
-    stop by frame b + eps, of themselves or not; where there is no such frame yet, or none stops, nothing is forced.
-    A head that stands further on than b has its eps frames from there, or one that does not move would hold all.
+    The energies of a monotonic head use the concatenated queries and keys of its chunk heads. HeadDrop makes every head
+    learn boundaries. The quantity loss pulls the number of boundaries towards the number of tokens, but only after the
+    first phase: earlier, all heads would learn to stop at the first frame.
+
+    In a stream, once the first head of a layer has stopped at frame b, the others stop at frame b + eps at the latest.
+    With `wait_from = "own"`, a head whose last boundary is after b waits eps frames from that boundary.
     """
 
     counts_late = True
@@ -159,13 +157,13 @@ class MMA(MoChA):
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         aligned = super().align(q_BHLD, k_BHTD, limit_BL)
         steps_B = (limit_BL > 0).expand(-1, q_BHLD.shape[2]).sum(1)
-        tokens_B = (steps_B - 1).clamp(min=0)  # the last step is that of <eos>, for which no frame is left
+        tokens_B = (steps_B - 1).clamp(min=0)  # without the last step, <eos>
         surplus_BM = aligned.weights_BHLT.sum((2, 3)) - tokens_B.unsqueeze(1)  # a chunk has the mass of its boundary
         weights_BHLT = self._drop_heads(aligned.weights_BHLT)
         return Aligned(weights_BHLT, aligned.end_BHL, surplus_BM if self.phase.halts else None)
 
     def _drop_heads(self, weights_BHLT: Tensor) -> Tensor:
-        """HeadDrop: monotonic heads fall silent at random, and the others speak up for them."""
+        """HeadDrop: monotonic heads are dropped at random, and the others are scaled up."""
         if not self.training or not self.head_drop:
             return weights_BHLT
         shape = len(weights_BHLT), self.monotonic_heads
@@ -174,7 +172,7 @@ class MMA(MoChA):
         return weights_BHLT * self._per_head(scale_BM)[:, :, None, None]
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, state: State, sight_B: Tensor
+        self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         boundary_BM, lost_BM = state
         never = torch.iinfo(torch.long).max - self.wait_frames
@@ -188,11 +186,11 @@ class MMA(MoChA):
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
     def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        return energies(self._led(q_BHLD), self._led(k_BHTD))
+        return energies(self._concatenate(q_BHLD), self._concatenate(k_BHTD))
 
-    def _led(self, x_BHTD: Tensor) -> Tensor:
-        """The heads that a monotonic head leads, side by side."""
-        rows = -1 if x_BHTD.shape[2] else x_BHTD.shape[0]  # a graph finds them by itself
+    def _concatenate(self, x_BHTD: Tensor) -> Tensor:
+        """The chunk heads of each monotonic head, concatenated."""
+        rows = -1 if x_BHTD.shape[2] else x_BHTD.shape[0]  # -1 keeps the batch size of exported graphs dynamic
         sizes = x_BHTD.shape[2], self.monotonic_heads, self.chunk_heads * x_BHTD.shape[3]
         return x_BHTD.transpose(1, 2).reshape(rows, *sizes).transpose(1, 2)
 
@@ -201,39 +199,39 @@ class MMA(MoChA):
 
 
 class MTA(Bernoulli):
-    """Monotonic truncated attention: w_{i,j} = p_{i,j} prod_{k<j} (1 - p_{i,k}), in a stream cut at the boundary.
+    """Monotonic truncated attention: w_{i,j} = p_{i,j} prod_{k<j} (1 - p_{i,k}), truncated at the boundary in a stream.
 
-    The weights do not depend on the step before; only the search for the boundary, the first frame with p > 1/2, starts
-    where that of the step before ended. Where there is none, nothing is cut. State: where to start.
+    The boundary is the first frame with p > 1/2 at or after the boundary of the previous step; without one, nothing is
+    truncated. The weights do not depend on the previous step. State: the previous boundary.
     """
 
-    def start(self, batch: int) -> State:
+    def start(self, batch: int) -> MechanismState:
         return (torch.zeros(batch, self.monotonic_heads, dtype=torch.long, device=self.energy_bias.device),)
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
-        allowed = may_look(k_BHTD.shape[2], limit_BL).unsqueeze(1)
+        allowed = before_limit(k_BHTD.shape[2], limit_BL).unsqueeze(1)
         weights = _first_stops(self._energies(q_BHLD, k_BHTD), allowed).to(q_BHLD.dtype)
         return Aligned(weights, allowed.sum(-1).expand(weights.shape[:3]))
 
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended:
         (boundary_BH,) = state
-        frames, sight_B = k_BHTD.shape[2], reach(window)
-        allowed = may_look(frames, sight_B)[:, None, None]
+        frames, sight_B = k_BHTD.shape[2], window.end
+        allowed = before_limit(frames, sight_B)[:, None, None]
         energy = self._energies(q_BHD.unsqueeze(2), k_BHTD)
-        scanned = allowed.squeeze(2) & ~may_look(frames, boundary_BH)
+        scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BH)
         first_BH, fired_BH = first_true((energy.squeeze(2) > 0) & scanned)  # p > 1/2
         end_BH = torch.where(fired_BH, first_BH + 1, sight_B.unsqueeze(1))
-        weights = _first_stops(energy, allowed).squeeze(2).masked_fill(~may_look(frames, end_BH), 0.0)
+        weights = _first_stops(energy, allowed).squeeze(2).masked_fill(~before_limit(frames, end_BH), 0.0)
         after = torch.where(fired_BH, first_BH, end_BH)
-        return Attended(weights.to(q_BHD.dtype), end_BH, fired_BH.all(1) | decidable(window), (after,))
+        return Attended(weights.to(q_BHD.dtype), end_BH, fired_BH.all(1) | window.complete, (after,))
 
 
 def first_true(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Where on the last axis the first True stands, and whether there is one."""
+    """The position of the first True on the last axis, and whether there is one."""
     return (x.long().cumsum(-1) == 0).sum(-1), x.any(-1)
 
 
 def _first_stops(energy: Tensor, allowed: Tensor) -> Tensor:
-    """p_j prod_{k<j} (1 - p_k) as a sum of logarithms, which neither overflows nor loses a small factor."""
+    """p_j prod_{k<j} (1 - p_k), computed as a sum of logarithms for numerical stability."""
     passed = F.pad(F.logsigmoid(-energy).cumsum(-1), (1, 0))[..., :-1]
     return (F.logsigmoid(energy) + passed).exp().masked_fill(~allowed, 0.0)

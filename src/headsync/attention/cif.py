@@ -1,14 +1,13 @@
-"""CIF, continuous integrate-and-fire: speech is cut into tokens before the decoder asks for them.
+"""CIF, continuous integrate-and-fire: frames are segmented into tokens independently of the decoder.
 
-A weight alpha for each frame, from the frame itself and the few before it, says how much of a token it is. The weights
-are summed from frame to frame; whenever the sum reaches the next whole number a token is complete. The frame at which
-that happens is split: what completes the token belongs to it, the rest to the next. So frame j covers the stretch of
-the number line from the sum before it to the sum after it, and its weight at output step i is what lies between i and
-i + 1.
+Each frame has a weight alpha, its share of a token, computed from the frame and a few frames before it. The weights are
+summed over the frames; a token is complete whenever the sum reaches the next integer. The frame at which that happens
+is split between this token and the next. Frame j covers the interval from the sum before it to the sum after it, and
+its weight at output step i is the part of this interval between i and i + 1.
 
-At the end of the speech a residue of at least 1/2 is one more token; a smaller one is dropped, and a step for which
-nothing is left, such as that of <eos>, has no context. In training alpha is scaled so that the sum is the number of
-tokens, and the quantity loss draws the sum itself there.
+At the end of the speech a remainder of at least 1/2 is one more token, and a smaller one is dropped. A step without
+frames, such as that of <eos>, has no context. In training alpha is scaled so that the sum is the number of tokens, and
+the quantity loss pulls the unscaled sum towards it.
 
 Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 """
@@ -22,24 +21,22 @@ from torch import Tensor, nn
 from headsync.attention.base import (
     Aligned,
     Attended,
+    AttentionWindow,
     Mechanism,
-    State,
-    Window,
+    MechanismState,
     at_least_single,
-    decidable,
-    may_look,
-    reach,
+    before_limit,
     required_bias,
 )
 from headsync.config import DecoderConfig
 
-KERNEL_FRAMES = 3  # frames that alpha of a frame sees: itself and those before it
+KERNEL_FRAMES = 3  # frames from which alpha is computed: the frame itself and those before it
 
 
 class CIF(Mechanism):
-    """The lowest decoder layer receives one vector for each token; those above it have no cross-attention.
+    """The lowest decoder layer receives one vector per token; the other layers have no cross-attention.
 
-    Queries are of no effect, and all heads have the same weights. State: how many steps were taken.
+    Queries have no effect, and all heads have the same weights. State: the number of the next step.
     """
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
@@ -52,7 +49,7 @@ class CIF(Mechanism):
     def attends(config: DecoderConfig, layer: int) -> bool:
         return layer == 0
 
-    def start(self, batch: int) -> State:
+    def start(self, batch: int) -> MechanismState:
         return (torch.zeros(batch, dtype=torch.long, device=self.energy_bias.device),)
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
@@ -67,31 +64,31 @@ class CIF(Mechanism):
         weights = weights_BLT.to(q_BHLD.dtype).unsqueeze(1).expand(*shape, -1)
         return Aligned(weights, end_BL.unsqueeze(1).expand(shape), (total_B - tokens_B).unsqueeze(1))
 
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: State, window: Window) -> Attended:
+    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended:
         (taken_B,) = state
-        sight_B = reach(window)
+        sight_B = window.end
         alpha_BT = self._alpha(k_BHTD, sight_B)
         weights_BLT, end_BL, complete_BL = integrate(alpha_BT, taken_B.unsqueeze(1), sight_B.unsqueeze(1))
         weights = weights_BLT.to(q_BHD.dtype).expand(-1, q_BHD.shape[1], -1)
-        ready_B = complete_BL.squeeze(1) | decidable(window)
+        ready_B = complete_BL.squeeze(1) | window.complete
         return Attended(weights, end_BL.expand(-1, q_BHD.shape[1]), ready_B, (taken_B + 1,))
 
     def _alpha(self, k_BHTD: Tensor, limit_B: Tensor) -> Tensor:
-        """How much of a token each frame is; nothing beyond the limit."""
+        """The share of a token in each frame; 0 beyond the limit."""
         frames_BTE = k_BHTD.transpose(1, 2).flatten(2)
         seen = [F.pad(frames_BTE, (0, 0, back, 0))[:, : frames_BTE.shape[1]] for back in range(KERNEL_FRAMES)]
         energy_BT = self.alpha(self.convolution(torch.cat(seen, -1)).relu()).squeeze(-1)
         alpha_BT = torch.sigmoid(at_least_single(energy_BT) + self.energy_bias)
-        return alpha_BT.masked_fill(~may_look(k_BHTD.shape[2], limit_B), 0.0)
+        return alpha_BT.masked_fill(~before_limit(k_BHTD.shape[2], limit_B), 0.0)
 
 
 def integrate(alpha_BT: Tensor, token_BL: Tensor, limit_BL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which share of each frame belongs to each token, how many frames it consumed, and whether it is complete."""
+    """The share of each frame in each token, the frames that the token consumed, and whether it is complete."""
     after_BLT = alpha_BT.cumsum(-1).unsqueeze(1)
     before_BLT = F.pad(after_BLT, (1, 0))[..., :-1]
     token = token_BL.unsqueeze(-1)
-    allowed = may_look(alpha_BT.shape[1], limit_BL)
+    allowed = before_limit(alpha_BT.shape[1], limit_BL)
     share = (after_BLT.minimum(token + 1) - before_BLT.maximum(token)).clamp(min=0).masked_fill(~allowed, 0.0)
-    fires = share.sum(-1, keepdim=True) >= 0.5  # a smaller residue is no token
+    fires = share.sum(-1, keepdim=True) >= 0.5  # a smaller remainder is dropped
     end_BL = ((before_BLT < token + 1) & allowed).sum(-1)
     return share * fires, end_BL, ((after_BLT >= token + 1) & allowed).any(-1)

@@ -1,6 +1,6 @@
-"""Cross-attention, eq. (2) and (3): the projections and the weighted sum, written once, the mechanism plugged in.
+"""Cross-attention, eq. (2) and (3): the projections and the weighted sum, around any mechanism.
 
-Keys and values of encoder frames are projected once (`project`) and shared by every output step and every hypothesis.
+Keys and values of encoder frames are projected once (`project`) and shared by all output steps and hypotheses.
 
 Shapes: B rows, H heads, L output steps, T encoder frames, D head width, E = H * D.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import Aligned, Attended, OnlineAttention, State, Window, side_by_side
+from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention, side_by_side
 from headsync.attention.dropout import dropout
 
 
@@ -32,21 +32,21 @@ class CrossAttention(nn.Module):
         self.mechanism = mechanism
 
     def project(self, frames_BTE: Tensor, bias: bool = True) -> tuple[Tensor, Tensor]:
-        """Keys and values of encoder frames, (B, H, T, D) each; without bias for what is added to others."""
+        """Keys and values of encoder frames, (B, H, T, D) each; `bias=False` for frames that are added to others."""
         keys, values = (F.linear(frames_BTE, p.weight, p.bias if bias else None) for p in (self.key, self.value))
         return split_heads(keys, self.heads), split_heads(values, self.heads)
 
     def whole(self, x_BLE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned]:
-        """All output steps at once, for training. Dropout goes after the truncation, never into the accumulator."""
+        """All output steps in parallel, for training. Dropout applies to the final weights, not to halting sums."""
         aligned = self.mechanism.align(split_heads(self.query(x_BLE), self.heads), k_BHTD, limit_BL)
         weights = dropout(aligned.weights_BHLT, self.dropout, self.training)
         context = (weights @ v_BHTD).transpose(1, 2).flatten(2)  # eq. (7)
         return self.out(context), aligned
 
     def step(
-        self, x_BE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, state: State, window: Window
+        self, x_BE: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
-        """One output step on the frames that there are."""
+        """One output step on the frames available so far."""
         q_BHD = self.query(x_BE).reshape(-1, self.heads, self.query.out_features // self.heads)
         attended = self.mechanism.step(q_BHD, k_BHTD, state, window)
         context = side_by_side(attended.weights_BHT.unsqueeze(2), v_BHTD).flatten(1)

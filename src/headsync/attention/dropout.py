@@ -1,9 +1,9 @@
-"""Dropout that costs little on a CPU.
+"""Fast dropout on CPUs; on other devices this is PyTorch's dropout.
 
-PyTorch draws one float for each number that may be dropped, which took a tenth of an update. Sixteen random bits each
-are enough: the probability is rounded to a 65,536th part, and the scale is that of the rounded one. They come from a
-fast generator of NumPy, whose seed is drawn from PyTorch's, so that who seeds PyTorch seeds dropout, and who restores
-its state gets the same noise again. Elsewhere than on a CPU this is PyTorch's dropout.
+PyTorch draws a float for each element, which takes a tenth of an update. Here 16 random bits decide each element: the
+probability is rounded to a multiple of 1/65,536, and the scale follows from the rounded probability. The bits come from
+a NumPy generator whose seed is drawn from PyTorch's generator, so that seeding PyTorch, or restoring its state,
+reproduces them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PARTS = 2**16
-LEAST = -(2**15)  # of 16 bits with a sign
+_VALUES = 2**16
+_LOWEST = -(2**15)  # int16
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """The numbers, each dropped with the probability, the others scaled so that the expectation stays."""
+    """Drop each element with this probability, and scale the others to keep the expectation."""
     if not training or probability == 0.0:
         return x
     return x * noise(x, probability) if x.device.type == "cpu" else F.dropout(x, probability)
 
 
 def relu_dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """`dropout` of a ReLU; of it all only the outcome is kept for the gradient."""
+    """`dropout` of a ReLU; only its output is stored for the gradient."""
     if not training or probability == 0.0 or x.device.type != "cpu":
         return dropout(torch.relu(x), probability, training)
     return _ReluDropout.apply(x, probability)
@@ -45,17 +45,17 @@ class Dropout(nn.Module):
 
 
 def noise(like: Tensor, probability: float) -> Tensor:
-    """Factors of dropout for a tensor: 0, or what scales the others."""
+    """The dropout factors of a tensor: 0 for dropped elements, the scale for others."""
     dropped = _dropped(probability)
     seed = int(torch.randint(2**62, ()))
     words = np.random.Generator(np.random.SFC64(seed)).bit_generator.random_raw(-(-like.numel() // 4))
     bits = torch.from_numpy(words.view(np.int16))[: like.numel()].view(like.shape)
-    first = LEAST + dropped  # the smallest number that is not dropped
+    first = _LOWEST + dropped  # the smallest value that is not dropped
     return bits.clamp_(first - 1, first).sub_(first - 1).to(like.dtype).mul_(_scale(probability))
 
 
 class _ReluDropout(torch.autograd.Function):
-    """What is positive in the end was neither cut off nor dropped, and nothing else has a gradient."""
+    """Only positive outputs have a gradient: they were neither cut off nor dropped."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
@@ -71,9 +71,9 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def _dropped(probability: float) -> int:
-    """How many of all 16-bit numbers stand for a drop: at least one, and not all."""
-    return min(max(round(probability * PARTS), 1), PARTS - 1)
+    """How many of the 16-bit values mean "drop": at least one, and not all."""
+    return min(max(round(probability * _VALUES), 1), _VALUES - 1)
 
 
 def _scale(probability: float) -> float:
-    return PARTS / (PARTS - _dropped(probability))
+    return _VALUES / (_VALUES - _dropped(probability))

@@ -1,19 +1,19 @@
-"""The expectations of Bernoulli attention: where its boundaries are, and what the chunks that end at them give.
+"""The expectations of Bernoulli attention: the boundaries, and the chunks that end at them.
 
-Boundaries. Mass enters output step 0 at frame 0. At each frame a share p of what has come to a step stops there, and
-enters the next step at the same frame; the rest goes on to the next frame:
+Boundaries. Mass enters output step 0 at frame 0. At each frame a share p of the mass of a step stops and enters the
+next step at the same frame; the rest moves to the next frame:
 
     q_{i,j} = q_{i,j-1} (1 - p_{i,j-1}) + alpha_{i-1,j},    alpha_{i,j} = p_{i,j} q_{i,j}
 
-Each q depends on two neighbours, for both of which i + j is smaller by one. So all steps advance together, diagonal by
-diagonal: L + T - 1 small updates in which mass is only moved, hence nothing overflows and nothing is clamped. (The form
-that does a whole step at once divides by a product of all 1 - p, and fails where that vanishes.)
+Each q depends on two neighbours whose i + j is smaller by one. All steps are therefore computed together, diagonal by
+diagonal, in L + T - 1 small updates. They only move mass, so nothing overflows and nothing is clamped. (The form that
+computes a whole step at once divides by the product of all 1 - p and fails where it vanishes.)
 
-Chunks. Frame j has its part of every chunk that it is in, that is, of those that end at k = j .. j + w - 1:
+Chunks. Frame j contributes to every chunk that contains it, that is, to those that end at k = j .. j + w - 1:
 
     beta_{i,j} = sum_k alpha_{i,k} s_{i,k,j},    s_{i,k,j} = exp(u_{i,j}) / sum_{l = k-w+1 .. k} exp(u_{i,l})
 
-Both are written with their derivatives, which take the same way backwards.
+Both functions define their own derivatives, which run through the same recursion backwards.
 
 Shapes: B rows, H heads, L output steps, T encoder frames, S = L + T - 1 diagonals, N = B * H, W frames of a chunk.
 """
@@ -27,19 +27,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Places = tuple[EllipsisType, slice]  # on the axis of frames
-Share = tuple[Places, Places, Tensor]  # frames, the boundaries of the chunks, what the frames have of them
+_Frames = tuple[EllipsisType, slice]  # an index of the frame axis
+_ChunkShares = tuple[_Frames, _Frames, Tensor]  # frames, the boundaries of their chunks, the shares of the frames
 
-NOTHING = 1e-30  # smaller masses are set to 0: processors are slow with subnormal numbers
+_SMALLEST = 1e-30  # smaller masses are set to 0, because CPUs are slow with subnormal numbers
 
 
 def expected_boundaries(p_BHLT: Tensor) -> Tensor:
-    """alpha_{i,j}: how probable it is that step i stops at frame j, where p is that of stopping once it is there."""
+    """alpha_{i,j}: the probability that step i stops at frame j; p is the probability to stop at a frame it reaches."""
     return _Boundaries.apply(p_BHLT)
 
 
 class _Boundaries(torch.autograd.Function):
-    """The recursion and its derivative, which runs through the same diagonals backwards."""
+    """The recursion over diagonals, and its derivative."""
 
     @staticmethod
     def forward(ctx: Any, p_BHLT: Tensor) -> Tensor:
@@ -50,9 +50,9 @@ class _Boundaries(torch.autograd.Function):
         rows, entering = q.unbind(), q[:, 1:].unbind()
         stopping = zip(p[:, :-1].unbind(), q[:, :-1].unbind(), strict=True)
         for here, p_here, stops, after, enter in zip(rows, p.unbind(), stopping, rows[1:], entering[1:], strict=False):
-            torch.addcmul(here, p_here, here, value=-1, out=after)  # what does not stop goes on
-            enter.addcmul_(*stops)  # what stops enters the next step
-            F.threshold(after, NOTHING, 0.0, inplace=True)
+            torch.addcmul(here, p_here, here, value=-1, out=after)  # the rest moves to the next frame
+            enter.addcmul_(*stops)  # the stopped mass enters the next step
+            F.threshold(after, _SMALLEST, 0.0, inplace=True)
         ctx.save_for_backward(p, q)
         return _whole(p * q, p_BHLT.shape)
 
@@ -71,12 +71,12 @@ class _Boundaries(torch.autograd.Function):
 
 
 def expected_chunks(alpha_BHLT: Tensor, u_BHLT: Tensor, width: int) -> Tensor:
-    """beta_{i,j}: the expected weight of frame j, where a softmax over `width` frames ends at the boundary."""
+    """beta_{i,j}: the expected weight of frame j in a softmax over the `width` frames that end at the boundary."""
     return _Chunks.apply(alpha_BHLT, u_BHLT, width)
 
 
 class _Chunks(torch.autograd.Function):
-    """The weighted sum of all chunks; their shares are computed again for the derivative, not kept."""
+    """The weighted sum of all chunks; the derivative recomputes their shares to save memory."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor, width: int) -> Tensor:
@@ -96,16 +96,16 @@ class _Chunks(torch.autograd.Function):
         return g_alpha, g_u, None
 
 
-def _spread(mass: Tensor, shares: list[Share]) -> Tensor:
-    """What stands at a boundary, given to the frames of its chunk."""
+def _spread(mass: Tensor, shares: list[_ChunkShares]) -> Tensor:
+    """Distribute the mass at each boundary over the frames of its chunk."""
     spread = torch.zeros_like(mass)
     for frame, boundary, s in shares:
         spread[frame].addcmul_(s, mass[boundary])
     return spread
 
 
-def _shares(u: Tensor, width: int) -> list[Share]:
-    """For each distance of a frame from the boundary after it: all such pairs, and s, a softmax over each chunk."""
+def _shares(u: Tensor, width: int) -> list[_ChunkShares]:
+    """For each distance from frame to boundary: all pairs at that distance, and s, the softmax over each chunk."""
     frames = u.shape[-1]
     pairs = [((..., slice(0, frames - c)), (..., slice(c, frames))) for c in range(min(width, frames))]
     largest = u.clone()
@@ -121,14 +121,14 @@ def _shares(u: Tensor, width: int) -> list[Share]:
 
 
 def _diagonals(x_BHLT: Tensor) -> Tensor:
-    """(B, H, L, T) -> (S, L, N): frame s - i of step i at [s, i], zero where there is none."""
+    """(B, H, L, T) -> (S, L, N): frame s - i of step i at [s, i], 0 outside."""
     steps, frames = x_BHLT.shape[2:]
     slanted = F.pad(x_BHLT.flatten(0, 1), (0, steps)).flatten(1)[:, :-steps]  # row i is moved right by i
     return slanted.view(-1, steps, frames + steps - 1).permute(2, 1, 0).contiguous()
 
 
 def _whole(x_SLN: Tensor, shape: torch.Size) -> Tensor:
-    """The way back."""
+    """The inverse of `_diagonals`."""
     steps, frames = shape[2:]
     slanted = F.pad(x_SLN.permute(2, 1, 0).flatten(1), (0, steps))
     return slanted.view(-1, steps, frames + steps)[:, :, :frames].reshape(shape)

@@ -12,17 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 from headsync.corpora.manifest import write_text
-from headsync.corpora.preparation import (
-    MISSING,
-    UNTRANSCRIBED,
-    CorpusEntry,
-    Expected,
-    Part,
-    Problem,
-    Progress,
-    write_parts,
-)
-from headsync.corpora.report import Classes, CorpusReport, characters, finish, make_report, refuse_other_corpus
+from headsync.corpora.preparation import CorpusEntry, Expected, Part, Problem, ProblemKind, Progress, write_parts
+from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
@@ -44,7 +35,7 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
         write_text(out / f"lm_{name}.txt", prepared.utterances[name])
     found = len(characters(one.text for one in prepared.utterances["train"]))
     classes = Classes(found + 1, CLASSES, f"{found} characters of train and <unk>")
-    return finish(make_report("aishell1", source, parts, prepared)._replace(classes=classes), out)
+    return finish("aishell1", source, out, parts, prepared, classes)
 
 
 def _root(source: Path) -> Path:
@@ -64,20 +55,11 @@ def _lists(root: Path) -> list[Path]:
 def _parts(root: Path) -> list[Part]:
     """The three parts; transcripts without a recording name no part and are reported with train."""
     problems: list[Problem] = []
-    texts: dict[str, str] = {}
-    named: set[str] = set()
-    for path in _lists(root):
-        transcripts = read_transcripts(path, "", problems, clean=_without_spaces)
-        texts |= transcripts.texts
-        named |= transcripts.named
+    texts, named = read_transcripts(_lists(root), "", problems, clean=lambda text: "".join(text.split()))
     parts = [_part(root / "wav" / name, texts, named) for name in EXPECTED]
     there = {entry.id for part in parts for entry in part.entries}
     parts[0].problems.extend([*problems, *_without_recording(root, texts.keys() - there)])
     return parts
-
-
-def _without_spaces(text: str) -> str:
-    return "".join(text.split())
 
 
 def _part(folder: Path, texts: dict[str, str], named: set[str]) -> Part:
@@ -86,8 +68,7 @@ def _part(folder: Path, texts: dict[str, str], named: set[str]) -> Part:
         if path.stem in texts:
             part.entries.append(CorpusEntry(path.stem, path, texts[path.stem], path.parent.name))
         elif path.stem not in named:
-            what = f"{path}: this recording is in no list of transcripts."
-            part.problems.append(Problem(part.name, UNTRANSCRIBED, path.stem, what))
+            part.omit(ProblemKind.NO_TRANSCRIPT, path.stem, f"{path}: this recording is in no list of transcripts.")
     return part
 
 
@@ -98,11 +79,12 @@ def _without_recording(root: Path, names: set[str]) -> Iterator[Problem]:
         missing = list(group)
         if speaker in present or not speaker:
             what = f"{root / 'wav'}: the recording of this transcript is missing; download it again."
-            yield from (Problem("", MISSING, name, what) for name in missing)
+            yield from (Problem("", ProblemKind.MISSING_AUDIO, name, what) for name in missing)
         else:
             packed = root / "wav" / f"{speaker}.tar.gz"
             remedy = f"unpack {packed}" if packed.exists() else "download the speaker"
-            yield Problem("", MISSING, speaker, f"{root / 'wav'}: all {len(missing)} recordings are missing; {remedy}.")
+            what = f"{root / 'wav'}: all {len(missing)} recordings are missing; {remedy}."
+            yield Problem("", ProblemKind.MISSING_AUDIO, speaker, what)
 
 
 def _speaker_and_name(name: str) -> tuple[str, str]:

@@ -15,17 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from headsync.corpora.preparation import (
-    EMPTY_TEXT,
-    LIST,
-    UNTRANSCRIBED,
-    CorpusEntry,
-    Part,
-    Problem,
-    Progress,
-    write_parts,
-)
-from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+from headsync.corpora.preparation import CorpusEntry, Part, Problem, ProblemKind, Progress, write_parts
+from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.splits import part_of, separate
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
@@ -72,8 +63,7 @@ def prepare(
     separate(parts)
     prepared = write_parts(parts, out, partial(check_at_rate, None), workers=workers, progress=progress)
     known_speakers = any(entry.speaker for part in parts for entry in part.entries)
-    notes = () if known_speakers else (NO_SPEAKERS,)
-    return finish(make_report("commonvoice", source, parts, prepared)._replace(notes=notes), out)
+    return finish("commonvoice", source, out, parts, prepared, notes=() if known_speakers else (NO_SPEAKERS,))
 
 
 def _read_release(source: Path) -> Release:
@@ -100,7 +90,7 @@ def _read_list(path: Path, name: str, problems: list[Problem]) -> dict[str, Clip
         file, text = row.get("path") or row.get("filename"), row.get("sentence", row.get("text"))
         if not file or text is None:
             what = f"{path}: row {number} has no path or no sentence."
-            problems.append(Problem(name, LIST, f"{path.name} row {number}", what))
+            problems.append(Problem(name, ProblemKind.UNREADABLE_LIST, f"{path.name} row {number}", what))
             continue
         file = file if "." in Path(file).name else f"{file}.mp3"  # some releases omit the suffix
         folder = path.parent if "/" in file else path.parent / "clips"
@@ -125,7 +115,7 @@ def _rows(path: Path, name: str, problems: list[Problem]) -> Iterator[dict[str, 
                 yield from csv.DictReader(file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         what = f"{path}: this list cannot be read ({error}); download it again."
-        problems.append(Problem(name, LIST, path.name, what))
+        problems.append(Problem(name, ProblemKind.UNREADABLE_LIST, path.name, what))
 
 
 def _parts(release: Release, validated: bool) -> list[Part]:
@@ -157,7 +147,7 @@ def _listed_part(path: Path, release: Release, source: Path) -> Part:
             _add(part, clip)
         else:
             what = f"{source}: this clip of {path.name} is in no list of the release."
-            part.problems.append(Problem(part.name, UNTRANSCRIBED, name, what))
+            part.omit(ProblemKind.NO_TRANSCRIPT, name, what)
     return part
 
 
@@ -165,4 +155,4 @@ def _add(part: Part, clip: Clip) -> None:
     if clip.text:
         part.entries.append(CorpusEntry(clip.id, clip.audio, clip.text, clip.speaker))
     else:
-        part.problems.append(Problem(part.name, EMPTY_TEXT, clip.id, f"{clip.audio}: the sentence is empty."))
+        part.omit(ProblemKind.EMPTY_TRANSCRIPT, clip.id, f"{clip.audio}: the sentence is empty.")

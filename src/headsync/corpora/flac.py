@@ -10,7 +10,7 @@ import numpy.typing as npt
 import soundfile
 
 from headsync._atomic_write import in_one_move
-from headsync.corpora.preparation import UNREADABLE, CheckedAudio, CorpusEntry, UnusableError
+from headsync.corpora.preparation import CheckedAudio, CorpusEntry, ProblemKind, UnusableError
 from headsync.corpora.verify_audio import refuse_absent
 from headsync.frontend.audio import FloatArray, mix_down, stream_audio
 
@@ -36,9 +36,9 @@ def cut_segment(path: Path, entry: CorpusEntry) -> CheckedAudio:
     samples, rate, total = read(entry.audio, start, end)
     if not 0 <= start < end or round(end * rate) > total:
         what = f"{entry.audio}: {start} to {end} s is not within its {total / rate:.2f} s."
-        raise UnusableError(UNREADABLE, what)
+        raise UnusableError(ProblemKind.UNREADABLE, what)
     if len(samples) < round(end * rate) - round(start * rate):
-        raise UnusableError(UNREADABLE, f"{entry.audio}: this file is truncated; download it again.")
+        raise UnusableError(ProblemKind.UNREADABLE, f"{entry.audio}: this file is truncated; download it again.")
     return write_flac(path, samples, rate)
 
 
@@ -51,7 +51,7 @@ def _seek_span(path: Path, start: float, end: float) -> tuple[FloatArray, int, i
             samples = file.read(max(0, last - first), dtype="float32", always_2d=True)
             return mix_down(samples), file.samplerate, file.frames
     except soundfile.LibsndfileError as error:
-        raise UnusableError(UNREADABLE, f"{path}: cannot be decoded ({error.error_string})") from None
+        raise UnusableError(ProblemKind.UNREADABLE, f"{path}: cannot be decoded ({error.error_string})") from None
 
 
 def _stream_span(path: Path, start: float, end: float) -> tuple[FloatArray, int, int]:

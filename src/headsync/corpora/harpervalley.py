@@ -15,23 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from headsync.corpora.flac import cut_segment
-from headsync.corpora.preparation import (
-    EMPTY_TEXT,
-    EXCLUDED,
-    LIST,
-    CheckedAudio,
-    CorpusEntry,
-    Part,
-    Problem,
-    Progress,
-    write_parts,
-)
-from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Part, ProblemKind, Progress, write_parts
+from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.splits import part_of, separate
 from headsync.errors import DataError
 
-SHORTEST = 4  # words of a sentence that must not be in two parts
-
+_SHORTEST = 4  # words of a sentence that must not be in two parts
 _NOISE = re.compile(r"\[(?!unintelligible\])[^\]]*\]")
 _UNINTELLIGIBLE = re.compile(r"<unk>|\[unintelligible\]|~")
 
@@ -47,12 +36,13 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
             f"{source}: found no data/transcript/*.json; clone "
             "https://github.com/cricketclub/gridspace-stanford-harper-valley and pass its folder."
         )
-    parts = {name: Part(name, []) for name in ("train", "dev", "test")}
+    by_name = {name: Part(name, []) for name in ("train", "dev", "test")}
     for call in calls:
-        _add_call(parts, root, call)
-    separate(list(parts.values()), SHORTEST)
-    prepared = write_parts(list(parts.values()), out, partial(_cut, out), workers=workers, progress=progress)
-    return finish(make_report("harpervalley", source, list(parts.values()), prepared), out)
+        _add_call(by_name, root, call)
+    parts = list(by_name.values())
+    separate(parts, _SHORTEST)
+    prepared = write_parts(parts, out, partial(_cut, out), workers=workers, progress=progress)
+    return finish("harpervalley", source, out, parts, prepared)
 
 
 def _add_call(parts: dict[str, Part], root: Path, path: Path) -> None:
@@ -64,15 +54,14 @@ def _add_call(parts: dict[str, Part], root: Path, path: Path) -> None:
         entries = [_entry(root, path.stem, segment, speakers) for segment in segments]
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"{path}: transcript or metadata cannot be read ({error!r}); download them again."
-        parts["train"].problems.append(Problem("train", LIST, path.stem, what))
+        parts["train"].omit(ProblemKind.UNREADABLE_LIST, path.stem, what)
         return
     for entry in entries:
         part = parts[part_of(entry.speaker)]
         if _UNINTELLIGIBLE.search(entry.text):
-            what = f"{path}: unintelligible or cut-off word in {entry.text!r}."
-            part.problems.append(Problem(part.name, EXCLUDED, entry.id, what))
+            part.omit(ProblemKind.EXCLUDED, entry.id, f"{path}: unintelligible or cut-off word in {entry.text!r}.")
         elif not entry.text:
-            part.problems.append(Problem(part.name, EMPTY_TEXT, entry.id, f"{path}: this segment has no words."))
+            part.omit(ProblemKind.EMPTY_TRANSCRIPT, entry.id, f"{path}: this segment has no words.")
         else:
             part.entries.append(entry)
 

@@ -15,20 +15,16 @@ from urllib.parse import quote
 
 from headsync.corpora.flac import cut_segment
 from headsync.corpora.preparation import (
-    LIST,
-    MISSING,
-    UNREADABLE,
-    UNTRANSCRIBED,
     CheckedAudio,
     CorpusEntry,
     Part,
     Prepared,
-    Problem,
+    ProblemKind,
     Progress,
     UnusableError,
     write_parts,
-)
-from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+)  # fmt: skip
+from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts, split_lines, trusted
 from headsync.corpora.verify_audio import decoded_seconds
 from headsync.errors import DataError
@@ -50,28 +46,28 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     ]
     utterances = {name: found for one in prepared for name, found in one.utterances.items()}
     problems = [problem for one in prepared for problem in one.problems]
-    return finish(make_report("kaldi", source, parts, Prepared(utterances, problems)), out)
+    return finish("kaldi", source, out, parts, Prepared(utterances, problems))
 
 
 def _part(folder: Path) -> Part:
     """The entries of a data folder: its lists, joined by utterance id."""
     part = Part(Path(os.path.abspath(folder)).name, [])
-    texts = read_transcripts(folder / "text", part.name, part.problems)
+    texts = read_transcripts([folder / "text"], part.name, part.problems)
     recordings = _read(folder / "wav.scp", part)
     speakers = _read(folder / "utt2spk", part) if (folder / "utt2spk").is_file() else {}
     spans = dict(_spans(folder, part, recordings))
     for name, (recording, span) in spans.items():
         if recording not in recordings:
             what = f"{folder / 'segments'}: the recording {recording} is not in wav.scp."
-            part.problems.append(Problem(part.name, MISSING, name, what))
+            part.omit(ProblemKind.MISSING_AUDIO, name, what)
         elif name in texts.texts:
             audio = _file(recordings[recording], folder)
             part.entries.append(CorpusEntry(name, audio, texts.texts[name], speakers.get(name, ""), span))
         elif name not in texts.named:
-            part.problems.append(Problem(part.name, UNTRANSCRIBED, name, f"{folder / 'text'}: this id is missing."))
-    what = f"{folder}: this id has a text, but no recording or segment."
-    without = texts.texts.keys() - spans.keys() - {problem.name for problem in part.problems}
-    part.problems.extend(Problem(part.name, MISSING, name, what) for name in without)
+            part.omit(ProblemKind.NO_TRANSCRIPT, name, f"{folder / 'text'}: this id is missing.")
+    for name in texts.texts.keys() - spans.keys() - {problem.name for problem in part.problems}:
+        what = f"{folder}: this id has a text, but no recording or segment."
+        part.omit(ProblemKind.MISSING_AUDIO, name, what)
     return part
 
 
@@ -92,7 +88,7 @@ def _spans(
             recording, start, end = rest.split()[:3]
             yield name, (recording, (float(start), float(end)))
         except ValueError:
-            part.problems.append(Problem(part.name, LIST, name, f"{path}: {rest!r} is not RECORDING START END."))
+            part.omit(ProblemKind.UNREADABLE_LIST, name, f"{path}: {rest!r} is not RECORDING START END.")
 
 
 def _file(line: str, folder: Path) -> Path:
@@ -122,7 +118,7 @@ def _decoded(command: str) -> str | None:
 def _check(out: Path, entry: CorpusEntry) -> CheckedAudio:
     if str(entry.audio).endswith("|"):
         what = f"{entry.audio}: commands are not run; write the output of this one to a file, and list the file."
-        raise UnusableError(UNREADABLE, what)
+        raise UnusableError(ProblemKind.UNREADABLE, what)
     if entry.span is None:
         return CheckedAudio(entry.audio, decoded_seconds(entry.audio, None))
     return cut_segment(out / f"{quote(entry.id, safe=' ')}.flac", entry)

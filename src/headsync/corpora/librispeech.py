@@ -10,17 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from headsync.corpora.manifest import read_manifest, write_manifest, write_text
-from headsync.corpora.preparation import (
-    MISSING,
-    UNTRANSCRIBED,
-    CorpusEntry,
-    Expected,
-    Part,
-    Problem,
-    Progress,
-    write_parts,
-)
-from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+from headsync.corpora.preparation import CorpusEntry, Expected, Part, ProblemKind, Progress, write_parts
+from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
@@ -50,7 +41,7 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
         together = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
         write_manifest(out / f"{joined}.jsonl", together)
         write_text(out / f"lm_{joined}.txt", together)
-    return finish(make_report("librispeech", source, parts, prepared)._replace(notes=(_NOTE,)), out)
+    return finish("librispeech", source, out, parts, prepared, notes=(_NOTE,))
 
 
 def _folders(source: Path) -> list[Path]:
@@ -74,16 +65,12 @@ def _part(folder: Path) -> Part:
 
 def _add_chapter(part: Part, chapter: Path) -> None:
     """Add the utterances and problems of one chapter."""
-    texts: dict[str, str] = {}
     audio = {path.stem: path for path in sorted(chapter.glob("*.flac"))}
-    named: set[str] = set()
-    for path in sorted(chapter.glob("*.trans.txt")):
-        transcripts = read_transcripts(path, part.name, part.problems)
-        texts |= transcripts.texts
-        named |= transcripts.named
+    texts, named = read_transcripts(sorted(chapter.glob("*.trans.txt")), part.name, part.problems)
     speaker = chapter.parent.name
     part.entries.extend(CorpusEntry(name, audio[name], text, speaker) for name, text in texts.items() if name in audio)
-    gone = f"{chapter}: the recording of this transcript is missing; download the part again."
-    part.problems.extend(Problem(part.name, MISSING, name, gone) for name in texts.keys() - audio.keys())
-    mute = f"{chapter}: this recording is in no list of transcripts; download the part again."
-    part.problems.extend(Problem(part.name, UNTRANSCRIBED, name, mute) for name in audio.keys() - named)
+    again = "download the part again"
+    for name in texts.keys() - audio.keys():
+        part.omit(ProblemKind.MISSING_AUDIO, name, f"{chapter}: the recording of this transcript is missing; {again}.")
+    for name in audio.keys() - named:
+        part.omit(ProblemKind.NO_TRANSCRIPT, name, f"{chapter}: this recording is in no list of transcripts; {again}.")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,18 +21,23 @@ from headsync.errors import AudioError, DataError
 
 Progress = Callable[[int, int], None]
 
-MISSING = "missing audio"
-UNTRANSCRIBED = "no transcript"
-EMPTY_TEXT = "empty transcript"
-EMPTY_FILE = "empty file"
-UNREADABLE = "unreadable"
-DAMAGED = "wrong checksum"
-RATE = "wrong sample rate"
-DOUBLED = "doubled"
-LIST = "unreadable list"
-EXCLUDED = "excluded"
 
-CACHE = "checked.jsonl"
+class ProblemKind(StrEnum):
+    """Why an utterance or a list of a corpus was omitted."""
+
+    MISSING_AUDIO = "missing audio"
+    NO_TRANSCRIPT = "no transcript"
+    EMPTY_TRANSCRIPT = "empty transcript"
+    EMPTY_FILE = "empty file"
+    UNREADABLE = "unreadable"
+    WRONG_CHECKSUM = "wrong checksum"
+    WRONG_SAMPLE_RATE = "wrong sample rate"
+    DUPLICATE = "duplicate"
+    UNREADABLE_LIST = "unreadable list"
+    EXCLUDED = "excluded"
+
+
+_CACHE = "checked.jsonl"
 _CHUNK = 64  # utterances submitted to the threads at once
 
 
@@ -49,12 +55,9 @@ class Problem(NamedTuple):
     """An omission and its reason."""
 
     part: str
-    kind: str
+    kind: ProblemKind
     name: str  # of the utterance or the file
     what: str
-
-
-Job = tuple[str, CorpusEntry]  # part and entry
 
 
 class Expected(NamedTuple):
@@ -73,6 +76,10 @@ class Part:
     problems: list[Problem] = field(default_factory=list)
     expected: Expected | None = None
 
+    def omit(self, kind: ProblemKind, name: str, what: str) -> None:
+        """Report an utterance or a list that is not used."""
+        self.problems.append(Problem(self.name, kind, name, what))
+
 
 class CheckedAudio(NamedTuple):
     """The audio file of an utterance and its length."""
@@ -84,7 +91,7 @@ class CheckedAudio(NamedTuple):
 class UnusableError(DataError):
     """A recording that cannot be used; the report counts problems by `kind`."""
 
-    def __init__(self, kind: str, what: str) -> None:
+    def __init__(self, kind: ProblemKind, what: str) -> None:
         super().__init__(what)
         self.kind = kind
 
@@ -97,6 +104,7 @@ class Prepared(NamedTuple):
 
 
 Check = Callable[[CorpusEntry], CheckedAudio]
+_PartEntry = tuple[str, CorpusEntry]  # the name of the part, and the entry
 
 
 def write_parts(
@@ -104,10 +112,10 @@ def write_parts(
 ) -> Prepared:
     """Check every utterance and write a manifest for each part; ids are unique in the corpus."""
     out.mkdir(parents=True, exist_ok=True)
-    jobs, doubled = _without_duplicates([(part.name, entry) for part in parts for entry in part.entries])
-    problems = [*(problem for part in parts for problem in part.problems), *doubled]
+    jobs, duplicates = _without_duplicates([(part.name, entry) for part in parts for entry in part.entries])
+    problems = [*(problem for part in parts for problem in part.problems), *duplicates]
     utterances: dict[str, list[Utterance]] = {part.name: [] for part in parts}
-    for done, (name, entry, found) in enumerate(_check_all(jobs, out / CACHE, check, workers), 1):
+    for done, (name, entry, found) in enumerate(_check_all(jobs, out / _CACHE, check, workers), 1):
         if isinstance(found, CheckedAudio):
             utterances[name].append(Utterance(entry.id, found.audio, entry.text, found.seconds, entry.speaker))
         else:
@@ -119,9 +127,9 @@ def write_parts(
     return Prepared(utterances, sorted(problems))
 
 
-def _without_duplicates(jobs: list[Job]) -> tuple[list[Job], list[Problem]]:
+def _without_duplicates(jobs: list[_PartEntry]) -> tuple[list[_PartEntry], list[Problem]]:
     """The first entry of every id; if one recording has two different texts, none of them is kept."""
-    first: dict[str, Job] = {}
+    first: dict[str, _PartEntry] = {}
     ambiguous: set[str] = set()
     problems = []
     for part, entry in jobs:
@@ -133,12 +141,12 @@ def _without_duplicates(jobs: list[Job]) -> tuple[list[Job], list[Problem]]:
             what = f"{entry.audio}: listed with two different texts; none is kept."
         else:
             what = f"{entry.audio}: the id is that of {kept.audio}, which is kept."
-        problems.append(Problem(part, DOUBLED, entry.id, what))
+        problems.append(Problem(part, ProblemKind.DUPLICATE, entry.id, what))
     return [job for job in first.values() if job[1].id not in ambiguous], problems
 
 
 def _check_all(
-    jobs: list[Job], cache: Path, check: Check, workers: int
+    jobs: list[_PartEntry], cache: Path, check: Check, workers: int
 ) -> Iterator[tuple[str, CorpusEntry, CheckedAudio | UnusableError]]:
     """Every utterance in its order; decoders release the interpreter lock, so threads help."""
     cached = _read_cache(cache)
@@ -152,7 +160,7 @@ def _check_all(
         except UnusableError as unusable:
             return unusable
         except AudioError as error:
-            return UnusableError(UNREADABLE, str(error))
+            return UnusableError(ProblemKind.UNREADABLE, str(error))
 
     with ThreadPoolExecutor(workers) as pool, naming(cache), cache.open("a", encoding="utf-8") as file:
         for first in range(0, len(jobs), _CHUNK):

@@ -121,14 +121,13 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise DataError(f"{path}: this report cannot be read; delete it, or choose an empty folder.") from None
 
 
-def make_report(corpus: str, source: Path, parts: list[Part], prepared: Prepared) -> CorpusReport:
-    """The report of a run, without classes and notes."""
+def finish(
+    corpus: str, source: Path, out: Path, parts: list[Part], prepared: Prepared,
+    classes: Classes | None = None, notes: tuple[str, ...] = (),
+) -> CorpusReport:  # fmt: skip
+    """Save the report of a run; a corpus without any usable utterance is an error that names the report."""
     sizes = {part.name: Size.of(prepared.utterances[part.name], part.expected) for part in parts}
-    return CorpusReport(corpus, str(source), sizes, prepared.problems)
-
-
-def finish(report: CorpusReport, out: Path) -> CorpusReport:
-    """Save the report; a corpus without any usable utterance is an error that names the report."""
+    report = CorpusReport(corpus, str(source), sizes, prepared.problems, classes, notes)
     report.save(out)
     if not any(size.utterances for size in report.sizes.values()):
         raise DataError(f"{report.source}: no utterance can be used; {out / REPORT} has the reasons.")

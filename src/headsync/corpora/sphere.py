@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headsync.corpora.preparation import DAMAGED, UNREADABLE, UnusableError
+from headsync.corpora.preparation import ProblemKind, UnusableError
 from headsync.corpora.verify_audio import refuse_absent, refuse_rate
 
 Samples = npt.NDArray[np.int16]
@@ -24,10 +24,15 @@ def read_sphere(path: Path, rate: int) -> Samples:
     samples = _decode(path)
     count = header.get("sample_count", len(samples))
     if len(samples) != count:
-        raise UnusableError(UNREADABLE, f"{path}: found {len(samples)} of {count} samples; download it again.")
+        raise UnusableError(
+            ProblemKind.UNREADABLE, f"{path}: found {len(samples)} of {count} samples; download it again."
+        )
     checksum = header.get("sample_checksum")
     if checksum is not None and checksum % 65_536 != int(samples.astype(np.int64).sum()) % 65_536:
-        raise UnusableError(DAMAGED, f"{path}: the samples do not match the checksum in the header; download it again.")
+        raise UnusableError(
+            ProblemKind.WRONG_CHECKSUM,
+            f"{path}: the samples do not match the checksum in the header; download it again.",
+        )
     return samples
 
 
@@ -36,7 +41,7 @@ def _header(path: Path) -> dict[str, int]:
     with path.open("rb") as file:
         text = file.read(1_024).decode("latin-1")
     if not text.startswith("NIST_1A"):
-        raise UnusableError(UNREADABLE, f"{path}: not a SPHERE file; download it again.")
+        raise UnusableError(ProblemKind.UNREADABLE, f"{path}: not a SPHERE file; download it again.")
     fields = _FIELD.findall(text.partition("end_head")[0])
     return {name: int(value) for name, value in fields if re.fullmatch(r"-?\d+", value.strip())}
 
@@ -51,5 +56,7 @@ def _decode(path: Path) -> Samples:
                 pieces.append(frame.to_ndarray().reshape(-1).astype(np.int16))
     except av.FFmpegError as error:
         reason = error.strerror or type(error).__name__
-        raise UnusableError(UNREADABLE, f"{path}: cannot be decoded ({reason}); download it again.") from None
+        raise UnusableError(
+            ProblemKind.UNREADABLE, f"{path}: cannot be decoded ({reason}); download it again."
+        ) from None
     return np.concatenate(pieces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from headsync.corpora.preparation import EXCLUDED, CorpusEntry, Part, Problem
+from headsync.corpora.preparation import CorpusEntry, Part, ProblemKind
 
 HELD_OUT = ("test", "dev")  # parts that keep their speakers and sentences, in this order
 SHARE = 0.1  # of the speakers, for each of dev and test
@@ -32,7 +32,7 @@ def separate(parts: list[Part], shortest: int = 1) -> None:
             reason = _reason(entry, speakers, sentences)
             if reason:
                 what = f"{entry.audio}: this {reason} is in a held-out part."
-                part.problems.append(Problem(part.name, EXCLUDED, entry.id, what))
+                part.omit(ProblemKind.EXCLUDED, entry.id, what)
             else:
                 kept.append(entry)
         part.entries[:] = kept

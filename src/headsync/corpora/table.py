@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from headsync.corpora.preparation import LIST, CorpusEntry, Part, Problem, Progress, write_parts
-from headsync.corpora.report import CorpusReport, finish, make_report, refuse_other_corpus
+from headsync.corpora.preparation import CorpusEntry, Part, ProblemKind, Progress, write_parts
+from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
@@ -40,7 +40,7 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     refuse_other_corpus(out, "table")
     parts = [_part(source)]
     prepared = write_parts(parts, out, partial(check_at_rate, None), workers=workers, progress=progress)
-    return finish(make_report("table", source, parts, prepared), out)
+    return finish("table", source, out, parts, prepared)
 
 
 def _part(source: Path) -> Part:
@@ -51,7 +51,7 @@ def _part(source: Path) -> Part:
     for number, row in enumerate(rows[1:] if named else rows, 2 if named else 1):
         if len(row) <= max(columns.path, columns.text) or not row[columns.path]:
             what = f"{source}: row {number} must have a path and a text, found {row!r}."
-            part.problems.append(Problem(part.name, LIST, f"row {number}", what))
+            part.omit(ProblemKind.UNREADABLE_LIST, f"row {number}", what)
         else:
             part.entries.append(_entry(source.parent, row, columns))
     return part

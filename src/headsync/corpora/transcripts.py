@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headsync.corpora.preparation import DOUBLED, EMPTY_TEXT, LIST, Problem
+from headsync.corpora.preparation import Problem, ProblemKind
 
 
 class Transcripts(NamedTuple):
@@ -17,10 +17,17 @@ class Transcripts(NamedTuple):
 
 
 def read_transcripts(
-    path: Path, part: str, problems: list[Problem], clean: Callable[[str], str] = str.strip
+    paths: Iterable[Path], part: str, problems: list[Problem], clean: Callable[[str], str] = str.strip
 ) -> Transcripts:
-    """The text of every id; duplicates, empty texts and unreadable lists are added to the problems."""
-    return trusted(((name, clean(text)) for name, text in split_lines(path, part, problems)), path, part, problems)
+    """The text of every id in the lists; duplicates, empty texts and unreadable lists are added to the problems."""
+    texts: dict[str, str] = {}
+    named: set[str] = set()
+    for path in paths:
+        lines = ((name, clean(text)) for name, text in split_lines(path, part, problems))
+        found = trusted(lines, path, part, problems)
+        texts |= found.texts
+        named |= found.named
+    return Transcripts(texts, named)
 
 
 def trusted(lines: Iterator[tuple[str, str]], path: Path, part: str, problems: list[Problem]) -> Transcripts:
@@ -32,9 +39,9 @@ def trusted(lines: Iterator[tuple[str, str]], path: Path, part: str, problems: l
             same = found[name] == text
             refused |= set() if same else {name}
             what = "listed twice with the same text; one is kept." if same else "listed with two different texts."
-            problems.append(Problem(part, DOUBLED, name, f"{path}: {what}"))
+            problems.append(Problem(part, ProblemKind.DUPLICATE, name, f"{path}: {what}"))
         elif not text:
-            problems.append(Problem(part, EMPTY_TEXT, name, f"{path}: this id has no words."))
+            problems.append(Problem(part, ProblemKind.EMPTY_TRANSCRIPT, name, f"{path}: this id has no words."))
             refused.add(name)
         else:
             found[name] = text
@@ -47,7 +54,7 @@ def split_lines(path: Path, part: str, problems: list[Problem]) -> Iterator[tupl
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         what = f"{path}: this list cannot be read ({error}); download it again."
-        problems.append(Problem(part, LIST, path.name, what))
+        problems.append(Problem(part, ProblemKind.UNREADABLE_LIST, path.name, what))
         return
     for line in lines:
         if words := line.split(maxsplit=1):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from headsync.corpora.preparation import DAMAGED, EMPTY_FILE, MISSING, RATE, CheckedAudio, CorpusEntry, UnusableError
+from headsync.corpora.preparation import CheckedAudio, CorpusEntry, ProblemKind, UnusableError
 from headsync.frontend.audio import stream_audio
 
 _STREAMINFO_END = 42  # bytes of the FLAC marker and the STREAMINFO block, which ends with an MD5 of the samples
@@ -30,21 +30,25 @@ def decoded_seconds(path: Path, rate: int | None) -> float:
         if checksum:
             digest.update(np.round(samples * 32768.0).astype("<i2").tobytes())
     if checksum and digest.digest() != checksum:
-        raise UnusableError(DAMAGED, f"{path}: the samples do not match the checksum in the file; download it again.")
+        raise UnusableError(
+            ProblemKind.WRONG_CHECKSUM, f"{path}: the samples do not match the checksum in the file; download it again."
+        )
     return count / found
 
 
 def refuse_absent(path: Path) -> None:
     """Distinguish a missing or empty file from a damaged one."""
     if not path.is_file():
-        raise UnusableError(MISSING, f"{path}: no such file; download it again.")
+        raise UnusableError(ProblemKind.MISSING_AUDIO, f"{path}: no such file; download it again.")
     if path.stat().st_size == 0:
-        raise UnusableError(EMPTY_FILE, f"{path}: this file is empty; download it again.")
+        raise UnusableError(ProblemKind.EMPTY_FILE, f"{path}: this file is empty; download it again.")
 
 
 def refuse_rate(path: Path, found: int, wanted: int | None) -> None:
     if wanted is not None and found != wanted:
-        raise UnusableError(RATE, f"{path}: the sample rate is {found}, expected {wanted}; download it again.")
+        raise UnusableError(
+            ProblemKind.WRONG_SAMPLE_RATE, f"{path}: the sample rate is {found}, expected {wanted}; download it again."
+        )
 
 
 def _flac_checksum(path: Path) -> bytes:

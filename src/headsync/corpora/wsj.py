@@ -12,26 +12,22 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from headsync.corpora.flac import write_flac
 from headsync.corpora.manifest import write_text
 from headsync.corpora.preparation import (
-    DOUBLED,
-    EMPTY_TEXT,
-    LIST,
-    MISSING,
-    UNTRANSCRIBED,
     CheckedAudio,
     CorpusEntry,
     Expected,
     Part,
     Problem,
+    ProblemKind,
     Progress,
     write_parts,
 )
-from headsync.corpora.report import Classes, CorpusReport, characters, finish, make_report, refuse_other_corpus
+from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
 from headsync.corpora.sphere import read_sphere
+from headsync.corpora.transcripts import Transcripts
 from headsync.errors import DataError
 
 RATE = 16_000
@@ -67,15 +63,15 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
             f"{source}: found no index such as 11-13.1/{INDICES['test_eval92'][0]}; "
             "pass the folder that contains the discs of LDC93S6B and LDC94S13B."
         )
-    spoken = _transcripts(discs)
+    spoken, problems = _transcripts(discs)
     parts = [_part(name, discs, spoken) for name in INDICES]
-    parts[0].problems.extend(spoken.problems)
+    parts[0].problems.extend(problems)
     prepared = write_parts(parts, out, partial(_decode, out), workers=workers, progress=progress)
     for name, part in (("train", "train_si284"), ("dev", "test_dev93")):
         write_text(out / f"lm_{name}.txt", prepared.utterances[part])
     found = len(characters((one.text for one in prepared.utterances["train_si284"]), SYMBOLS))
     classes = Classes(found + 3, CLASSES, f"{found} characters and symbols of train_si284, <unk>, blank and <eos>")
-    return finish(make_report("wsj", source, parts, prepared)._replace(classes=classes), out)
+    return finish("wsj", source, out, parts, prepared, classes)
 
 
 def normalise(text: str) -> str:
@@ -109,16 +105,8 @@ def _files(source: Path) -> Discs:
     return found
 
 
-class Transcribed(NamedTuple):
-    """The normalised text of every utterance, every id in a .dot file, and the problems."""
-
-    texts: dict[str, str]
-    named: set[str]
-    problems: list[Problem]
-
-
-def _transcripts(discs: Discs) -> Transcribed:
-    """All .dot files; an id with different texts on several discs is not used."""
+def _transcripts(discs: Discs) -> tuple[Transcripts, list[Problem]]:
+    """The normalised texts of all .dot files; an id with different texts on several discs is not used."""
     found: dict[str, str] = {}
     problems = []
     differing = set()
@@ -126,11 +114,15 @@ def _transcripts(discs: Discs) -> Transcribed:
         for name, text in _dot_lines(path):
             if found.setdefault(name, text) != text:
                 differing.add(name)
-                problems.append(Problem("", DOUBLED, name, f"{path}: another .dot file has a different text."))
+                problems.append(
+                    Problem("", ProblemKind.DUPLICATE, name, f"{path}: another .dot file has a different text.")
+                )
     empty = [name for name, text in found.items() if not text]
-    problems += [Problem("", EMPTY_TEXT, name, "the .dot file has no words for this id.") for name in empty]
+    problems += [
+        Problem("", ProblemKind.EMPTY_TRANSCRIPT, name, "the .dot file has no words for this id.") for name in empty
+    ]
     texts = {name: text for name, text in found.items() if text and name not in differing}
-    return Transcribed(texts, set(found), problems)
+    return Transcripts(texts, set(found)), problems
 
 
 def _dot_lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -139,12 +131,11 @@ def _dot_lines(path: Path) -> Iterator[tuple[str, str]]:
             yield match[2].lower(), normalise(match[1])
 
 
-def _part(name: str, discs: Discs, spoken: Transcribed) -> Part:
+def _part(name: str, discs: Discs, spoken: Transcripts) -> Part:
     part = Part(name, [], [], EXPECTED[name])
     for index in INDICES[name]:
         if index not in discs:
-            what = f"{index}: this index is on none of the discs; add its disc."
-            part.problems.append(Problem(name, LIST, index, what))
+            part.omit(ProblemKind.UNREADABLE_LIST, index, f"{index}: this index is on none of the discs; add its disc.")
             continue
         for listed in _index_lines(discs[index]):
             _add(part, listed, discs.get(listed), spoken)
@@ -160,14 +151,14 @@ def _index_lines(path: Path) -> Iterator[str]:
                 yield listed if listed.endswith(".wv1") else f"{listed}.wv1"
 
 
-def _add(part: Part, listed: str, path: Path | None, spoken: Transcribed) -> None:
+def _add(part: Part, listed: str, path: Path | None, spoken: Transcripts) -> None:
     name = listed.rpartition("/")[2].removesuffix(".wv1")
     if path is None:
-        part.problems.append(Problem(part.name, MISSING, name, f"{listed}: no disc has this file; add the disc."))
+        part.omit(ProblemKind.MISSING_AUDIO, name, f"{listed}: no disc has this file; add the disc.")
     elif name in spoken.texts:
         part.entries.append(CorpusEntry(name, path, spoken.texts[name], name[:3]))
     elif name not in spoken.named:
-        part.problems.append(Problem(part.name, UNTRANSCRIBED, name, f"{path}: this utterance is in no .dot file."))
+        part.omit(ProblemKind.NO_TRANSCRIPT, name, f"{path}: this utterance is in no .dot file.")
 
 
 def _decode(out: Path, entry: CorpusEntry) -> CheckedAudio:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headsync.attention.base import Attended, State, Window
+from headsync.attention.base import Attended, AttentionWindow, MechanismState
 from headsync.nn.decoder import DecoderLayer
 from headsync.nn.encoder import EncoderState
 from headsync.nn.layers import positions
@@ -99,7 +99,7 @@ class Decode(nn.Module):
         hidden_BP: Tensor,
         pool: tuple[tuple[Tensor, ...], ...],  # for each layer keys and values
         memory: tuple[tuple[Tensor, ...], ...],  # for each layer that attends
-        states: tuple[State, ...],
+        states: tuple[MechanismState, ...],
     ) -> tuple[Any, ...]:
         decoder = self.model.decoder
         x_BE = decoder.embedding(tokens_B) * math.sqrt(decoder.network.width)
@@ -110,7 +110,7 @@ class Decode(nn.Module):
             x_BE, queries_keys_values = _look_back(layer, x_BE, PoolLayer(own[0], own[1], hidden_BP))
             if layer.attends:
                 layer.cross.mechanism.threshold = threshold  # type: ignore[assignment]  # an input of the graph
-                x_BE, attended = _listen(layer, x_BE, *next(seen), Window(*window))
+                x_BE, attended = _listen(layer, x_BE, *next(seen), AttentionWindow(*window))
                 outcomes.append(attended)
             x_BE = x_BE + layer.feedforward(x_BE)
             written.append(queries_keys_values)
@@ -139,7 +139,7 @@ def _look_back(layer: DecoderLayer, x_BE: Tensor, pool: PoolLayer) -> tuple[Tens
 
 
 def _listen(
-    layer: DecoderLayer, x_BE: Tensor, memory: tuple[Tensor, ...], state: State, window: Window
+    layer: DecoderLayer, x_BE: Tensor, memory: tuple[Tensor, ...], state: MechanismState, window: AttentionWindow
 ) -> tuple[Tensor, Attended]:
     keys, values = (part_TMHD.permute(1, 2, 0, 3) for part_TMHD in memory)
     return layer.listen(x_BE, (keys, values), state, window)

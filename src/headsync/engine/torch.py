@@ -75,7 +75,7 @@ class TorchEngine:
             torch.from_numpy(tokens_B),
             decoder.Memory(*_tensors(memory)),
             decoder.DecoderState(*_tensors(state)),
-            base.Window(*_tensors(window)),
+            base.AttentionWindow(*_tensors(window)),
         )
         log_p = stepped.logits_BV.log_softmax(-1)
         ready, weights = _array(stepped.ready_B), _array(stepped.weights_BHT)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
-from headsync.attention.base import Aligned, Attended, Phase, State, Window
+from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, Phase
 from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
@@ -37,7 +37,7 @@ class DecoderState(NamedTuple):
 
     keys_BNHLD: Tensor
     values_BNHLD: Tensor
-    mechanisms: tuple[State, ...]
+    mechanisms: tuple[MechanismState, ...]
 
 
 class Stepped(NamedTuple):
@@ -101,7 +101,7 @@ class DecoderLayer(nn.Module):
         return x_BE + y, keys, values
 
     def listen(
-        self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: State, window: Window
+        self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
         """One step at the frames."""
         context, attended = self.cross.step(self.norm_cross(x_BE), *memory, state, window)
@@ -174,7 +174,7 @@ class Decoder(nn.Module):
         states = tuple(layer.cross.mechanism.start(batch) for layer in self.attending)
         return DecoderState(none, none, states)
 
-    def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: Window) -> Stepped:
+    def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: AttentionWindow) -> Stepped:
         """The step after `tokens`, on the placed frames in `memory`. A memory of one row serves all hypotheses."""
         place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
         x = self._embed(tokens_B, place)

@@ -1,4 +1,4 @@
-"""Augmentation: pure functions on mono float32 samples at 16 kHz.
+"""Audio effects: pure functions on mono float32 samples at 16 kHz.
 
 Random values come from the generator that is passed in: the result depends on the samples and the seed alone.
 """
