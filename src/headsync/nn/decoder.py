@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor, places: Tensor) -> Tensor:
         """Query, key and value of tokens at these places, side by side."""
-        return self.query_key_value(x)  # type: ignore[no-any-return]
+        return self.query_key_value(x)
 
     def whole(self, x_BLE: Tensor) -> Tensor:
         places_L = torch.arange(x_BLE.shape[1], device=x_BLE.device)
@@ -213,7 +213,7 @@ class Decoder(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """Logits of the next token."""
-        return self.out(self.norm(x))  # type: ignore[no-any-return]
+        return self.out(self.norm(x))
 
     def frame_positions(self, frames_T: Tensor) -> Tensor:
         """What is added to encoder frames for their positions, (T, E): sinusoids, or zeros if the recipe has none."""

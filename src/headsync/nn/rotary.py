@@ -64,7 +64,7 @@ class GeluFeedForward(nn.Module):
         self.dropout = network.dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(dropout(F.gelu(self.first(self.norm(x))), self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.second(dropout(F.gelu(self.first(self.norm(x))), self.dropout, self.training))
 
 
 class GatedFeedForward(nn.Module):
@@ -79,7 +79,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y, gate = self.first(self.norm(x)).chunk(2, -1)
-        return self.second(dropout(F.silu(gate) * y, self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.second(dropout(F.silu(gate) * y, self.dropout, self.training))
 
 
 class CtcHead(nn.Module):
@@ -92,4 +92,4 @@ class CtcHead(nn.Module):
         self.out = nn.Linear(network.width, classes)
 
     def forward(self, frames_BTE: Tensor) -> Tensor:
-        return self.out(self.norm(frames_BTE + self.feedforward(frames_BTE)))  # type: ignore[no-any-return]
+        return self.out(self.norm(frames_BTE + self.feedforward(frames_BTE)))

@@ -75,7 +75,7 @@ class RotaryDecoder(Decoder):
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
         last = self.embedding.num_embeddings - 1
-        return self.embedding(torch.where(tokens == last - 1, last, tokens))  # type: ignore[no-any-return]
+        return self.embedding(torch.where(tokens == last - 1, last, tokens))
 
     def scores(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self.embedding.weight[:-1])

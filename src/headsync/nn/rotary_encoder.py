@@ -99,10 +99,9 @@ class RotaryEncoder(nn.Module):
         self.front = WaveformFront(network.width)
         self.layers = nn.ModuleList(RotaryEncoderLayer(network) for _ in range(config.layers))
         self.norm = nn.LayerNorm(network.width, bias=False)
-        self.pair = nn.Linear(STATES * network.width, network.width)
+        self.pair = nn.Linear(STATES * network.width, network.width, bias=False)
         with torch.no_grad():  # the mean of both states
             self.pair.weight.copy_(torch.eye(network.width).repeat(1, STATES) / STATES)
-            self.pair.bias.zero_()
         self.dropout = Dropout(network.dropout)
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +112,7 @@ class RotaryEncoder(nn.Module):
         least = WAVEFORM.needed(1)
         features_BTF = F.pad(features_BTF, (0, 0, 0, max(0, least - features_BTF.shape[1])))
         x_BTE, _ = self.front(features_BTF, self.front.start(len(features_BTF)))
-        x_BSE = x_BTE.unflatten(2, (STATES, -1)).flatten(1, 2)
+        x_BSE = _states(x_BTE)
         exists_BS = torch.arange(x_BSE.shape[1], device=lengths_B.device) < STATES * frames_B[:, None]
         return self._paired(self.states(x_BSE, exists_BS)), frames_B
 
@@ -127,7 +126,7 @@ class RotaryEncoder(nn.Module):
         by = Turns(*(part.repeat(len(x), 1, 1).unsqueeze(1) for part in by))  # for blocks of all rows, over heads
         for layer in self.layers:
             x = layer(x, sizes, by, mask)
-        return self.norm(x[:, :, : sizes.centre].flatten(1, 2)[:, :total])  # type: ignore[no-any-return]
+        return self.norm(x[:, :, : sizes.centre].flatten(1, 2)[:, :total])
 
     def start_front(self, batch: int) -> State:
         """The level before the first sample."""
@@ -149,7 +148,7 @@ class RotaryEncoder(nn.Module):
     def step(self, x_BWE: Tensor, length_B: Tensor, state: State) -> tuple[Tensor, State]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
         seen_B, *lefts = state
-        x = x_BWE.unflatten(2, (STATES, -1)).flatten(1, 2)
+        x = _states(x_BWE)
         left = lefts[0].shape[2] if lefts else 0
         centre = x.shape[1] if self.config.mode == "full" else STATES * self.config.centre_frames
         exists_BL = torch.arange(left, device=x.device) >= left - seen_B[:, None]
@@ -165,7 +164,7 @@ class RotaryEncoder(nn.Module):
         return self._paired(self.norm(x[:, :centre])), (seen_B + torch.full_like(seen_B, centre), *after)
 
     def _paired(self, x_BSE: Tensor) -> Tensor:
-        return self.pair(x_BSE.unflatten(1, (-1, STATES)).flatten(2))  # type: ignore[no-any-return]
+        return self.pair(x_BSE.reshape(x_BSE.shape[0], -1, self.embedded_width))
 
     def _sizes(self, total: int) -> Sizes:
         config = self.config
@@ -173,6 +172,11 @@ class RotaryEncoder(nn.Module):
             return Sizes(0, total, 0, 1)
         left, centre, right = (STATES * n for n in (config.left_frames, config.centre_frames, config.right_frames))
         return Sizes(left, centre, right, max(1, GROUP_STATES // centre))
+
+
+def _states(x_BTE: Tensor) -> Tensor:
+    """Pairs of states one after the other: (B, S, E)."""
+    return x_BTE.reshape(x_BTE.shape[0], -1, x_BTE.shape[2] // STATES)
 
 
 def _blocks(total: int, sizes: Sizes) -> int:

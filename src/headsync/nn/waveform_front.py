@@ -45,10 +45,13 @@ class WaveformFront(nn.Module):
     def forward(self, blocks_BTF: Tensor, sums_B2: Tensor) -> tuple[Tensor, Tensor]:
         """Also the sums after the strides of these frames, with which the next blocks go on."""
         frames = (blocks_BTF.shape[1] - WAVEFORM.overlap) // WAVEFORM.stride
-        x_BEN = self.first(blocks_BTF[:, : WAVEFORM.needed(frames)].flatten(1).unsqueeze(1))
+        samples = blocks_BTF[:, : WAVEFORM.needed(frames)].reshape(blocks_BTF.shape[0], 1, -1)
+        x_BEN = self.first(samples)
         gain_BN, sums_B2N = level_gain(x_BEN.detach().square().mean(1), sums_B2)
         x_BEN = torch.tanh(x_BEN * gain_BN.unsqueeze(1)) * (self.weight / DEVIATION)[:, None] + self.bias[:, None]
-        return self.states(x_BEN).unflatten(1, (-1, STATES)).flatten(2), sums_B2N[:, :, WAVEFORM.stride * frames - 1]
+        x_BSE = self.states(x_BEN)
+        pairs = x_BSE.reshape(x_BSE.shape[0], -1, STATES * x_BSE.shape[2])
+        return pairs, sums_B2N[:, :, WAVEFORM.stride * frames - 1]
 
     def states(self, x_BEN: Tensor) -> Tensor:
         """The second and third convolution: (B, states, E)."""
