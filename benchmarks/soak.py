@@ -25,7 +25,6 @@ from headsync import Final, Recognizer
 from headsync.corpora.manifest import read_manifest
 from headsync.evaluation.error_rate import count_errors
 from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
-from headsync.frontend.frame_rate import HOP_SAMPLES, SUBSAMPLING
 
 sys.path.append(str(Path(__file__).parent.parent / "recipes" / "digits"))
 
@@ -79,7 +78,8 @@ def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
 
 def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tuple[list[str], list[str]]:
     """The texts of the utterances by themselves, and of each with what was around it."""
-    hop = recognizer.config.encoder.centre_frames * SUBSAMPLING * HOP_SAMPLES
+    rate = recognizer.config.frame_rate
+    hop = recognizer.config.encoder.centre_frames * rate.stride * rate.hop
     bare: dict[Path, str] = {}
     alone, placed = [], []
     before, start = np.zeros(0, np.float32), 0

@@ -99,7 +99,7 @@ def estimate() -> None:
 def row(path: Path, corpus: Corpus) -> str:
     config = load_config(path)
     with torch.device("meta"):
-        model = Model(config, config.features.columns, corpus.classes)
+        model = Model(config, config.columns, corpus.classes)
     one = operations(model, corpus, rows=4) / 4
     rows = max(1, config.training.batch_frames // config.training.accumulate // corpus.frames)
     parameters = sum(p.numel() for p in model.parameters())
@@ -146,7 +146,7 @@ def _forward(model: Model, corpus: Corpus, rows: int) -> torch.Tensor:
 
 def random_batch(config: Config, vocabulary: Vocabulary, rows: int, frames: int, tokens: int) -> Batch:
     rng = np.random.default_rng(1)
-    features = [rng.normal(size=(frames, config.features.columns)).astype(np.float32) for _ in range(rows)]
+    features = [rng.normal(size=(frames, config.columns)).astype(np.float32) for _ in range(rows)]
     texts = [rng.integers(1, len(vocabulary.tokens) + 1, tokens).tolist() for _ in range(rows)]
     return collate(features, texts, vocabulary.end)
 
@@ -154,7 +154,7 @@ def random_batch(config: Config, vocabulary: Vocabulary, rows: int, frames: int,
 def make_run(config: Config, vocabulary: Vocabulary) -> Trainer[Any, Any]:
     model = build_model(config, vocabulary)
     adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    nothing = np.zeros(config.features.columns, np.float32)
+    nothing = np.zeros(config.columns, np.float32)
     config = replace(config, training=replace(config.training, folder=tempfile.mkdtemp()))
     task = AsrTask(config, vocabulary, model, adam, [], [], Statistics(nothing, nothing + 1))
     return Trainer(task, Ranks(), print)
@@ -187,7 +187,7 @@ def measure_overhead(rounds: int) -> None:
     config = load_config(RECIPES / "toy" / "toy.toml", ["training.device=cpu"])
     vocabulary = Vocabulary("characters", tuple("abcdefghij"))
     run = make_run(config, vocabulary)
-    plain = Model(config, config.features.columns, vocabulary.size).train()
+    plain = Model(config, config.columns, vocabulary.size).train()
     adam = torch.optim.Adam(plain.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     run.task.model.train()
     batch = random_batch(config, vocabulary, 8, 400, 20)

@@ -43,7 +43,7 @@ def ours(classes: int, rounds: int) -> Times:
     """The network of the paper with the default settings, as training calls it."""
     torch.manual_seed(0)
     config = Config()
-    model = Model(config, config.features.columns, classes).train()
+    model = Model(config, config.columns, classes).train()
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)
     batch = random_batch(classes)
 

@@ -101,7 +101,7 @@ def test_from_toml_to_a_model() -> None:
 
     def work(_: Tracer) -> None:
         config = load_config(recipe)
-        Model(config, config.features.columns, classes=8)
+        Model(config, config.columns, classes=8)
 
     assert traced(work) == listed("From TOML to a model")
 

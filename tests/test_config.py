@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from headsync.config import Config, DataConfig, TrainingConfig
+from headsync.endpointing.endpointer import build_endpointer
 from headsync.errors import ConfigError
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.recipe import dump, load_config
 
 
@@ -127,7 +129,8 @@ def test_the_longest_utterance_is_longer_than_the_silence_that_ends_one(tmp_path
 def test_an_endpoint_may_never_come(tmp_path: Path) -> None:
     """Infinity is a number of frames that no stream reaches."""
     never = load(tmp_path, "[endpoint]\nlongest_seconds = inf\nsilence_seconds = inf").endpoint
-    assert min(never.longest_frames, never.silence_frames) > 10**9
+    endpointer = build_endpointer(never, LOG_MEL)
+    assert min(endpointer.longest_frames, endpointer.silence_frames) > 10**9
 
 
 def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ CLASSES = {"words": 12, "characters": 52, "bpe": 5002}  # with the blank and the
 def test_a_recipe_builds_its_network(path: Path) -> None:
     config = load_config(path)
     with torch.device("meta"):  # sizes without numbers: some of these networks are large
-        model = Model(config, config.features.columns, CLASSES[config.data.tokens])
+        model = Model(config, config.columns, CLASSES[config.data.tokens])
     assert len(model.encoder.layers) == config.encoder.layers
     assert len(model.decoder.layers) == config.decoder.layers
     mechanism = model.decoder.layers[0].cross.mechanism

@@ -59,7 +59,7 @@ def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, p
         decoding=DecodingConfig(lookahead_frames=5, most_tokens_per_frame=0.2),
         endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
     )
-    model = scrambled(Model(config, config.features.columns, VOCABULARY.size), seed)
+    model = scrambled(Model(config, config.columns, VOCABULARY.size), seed)
     features = Features.of(config.features).whole(sound(16_000))
     statistics = Statistics.of([features])
     with torch.inference_mode():

@@ -26,7 +26,7 @@ WARM_UP_SECONDS = 3.0
 
 def stream(folder, engine, beam, seconds, rate):
     """Computing, and the sound heard at the first token."""
-    paced = PacedEngine(engine, rate, folder.vocabulary.size)
+    paced = PacedEngine(engine, rate, folder)
     session = Recognizer(folder, paced, replace(folder.config.decoding, beam=beam)).session()
     sound = 0.1 * np.random.default_rng(1).standard_normal(round(seconds * RATE)).astype(np.float32)
     first, began = None, time.process_time()

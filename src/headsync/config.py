@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from headsync.errors import ConfigError
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS, NUM_MEL, NUM_PITCH
+from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, FrameRate
 
 HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
-FOREVER_SECONDS = 1e9  # what infinity means in a stream: some thirty years
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,6 @@ class FeaturesConfig:
     """What the network hears; the paper's systems hear pitch as well (section 5.1)."""
 
     pitch: bool = False  # three columns beside the 80 log-mel energies; a stream waits some 0.16 s longer
-
-    @property
-    def columns(self) -> int:
-        return NUM_MEL + (NUM_PITCH if self.pitch else 0)
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,10 @@ class NetworkConfig:
     width: int = 256
     heads: int = 4  # H
     feedforward: int = 2048
-    kernels: int = 256  # of each of the two CNN layers
+    kernels: int = 256  # of each of the two CNN layers: paper
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    family: Literal["paper", "moonshine"] = "paper"  # log-mel and encoder frames of 40 ms, or samples and 48 ms
 
     def __post_init__(self) -> None:
         _at_least(1, width=self.width, heads=self.heads, feedforward=self.feedforward, kernels=self.kernels)
@@ -49,14 +45,14 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The chunk encoder; sizes in encoder frames of 40 ms, the paper's 64 input frames being 16 of them."""
+    """The chunk encoder; sizes in encoder frames of 40 ms (48 ms: moonshine), the paper's 64 input frames being 16."""
 
     layers: int = 6
     left_frames: int = 16
     centre_frames: int = 16
     right_frames: int = 16
     mode: Literal["isolated", "reuse", "contextual", "full"] = "isolated"
-    positions: Literal["distance", "sinusoids"] = "distance"  # a learned bias per distance, or sinusoids on the input
+    positions: Literal["distance", "sinusoids"] = "distance"  # a learned bias per distance, or sinusoids: paper
 
     def __post_init__(self) -> None:
         if self.positions == "sinusoids" and self.mode == "reuse":
@@ -160,22 +156,6 @@ class EndpointConfig:
         _fraction(onset_behind=self.onset_behind)
         if self.onset_pair > 1:
             raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
-
-    @property
-    def lead_frames(self) -> int:
-        return _frames(self.lead_seconds)
-
-    @property
-    def pause_frames(self) -> int:
-        return max(1, _frames(self.pause_seconds))
-
-    @property
-    def longest_frames(self) -> int:
-        return max(1, _frames(self.longest_seconds))
-
-    @property
-    def silence_frames(self) -> int:
-        return max(1, _frames(self.silence_seconds))
 
 
 class SearchSettings(TypedDict, total=False):
@@ -343,10 +323,31 @@ class Config:
             value = getattr(self, table.name)
             if table.name not in ("kind", *TABLES_OF_KIND[self.kind]) and value != type(value)():
                 raise ConfigError(f'{table.name} is of no use where kind = "{self.kind}"')
+        if self.network.family == "moonshine":
+            self._check_moonshine()
 
+    @property
+    def frame_rate(self) -> FrameRate:
+        """Samples, feature frames and encoder frames of the model."""
+        return WAVEFORM if self.network.family == "moonshine" else LOG_MEL
 
-def _frames(seconds: float) -> int:
-    return round(min(seconds, FOREVER_SECONDS) / ENCODER_FRAME_SECONDS)
+    @property
+    def columns(self) -> int:
+        """Width of a feature frame."""
+        if self.network.family == "moonshine":
+            return WAVEFORM.window
+        return NUM_MEL + (NUM_PITCH if self.features.pitch else 0)
+
+    def _check_moonshine(self) -> None:
+        """Refuse settings that this family cannot follow."""
+        refused = {
+            "features.pitch = true": self.features.pitch,
+            f'encoder.mode = "{self.encoder.mode}"': self.encoder.mode not in ("reuse", "full"),
+            "decoder.frame_positions = true": self.decoder.frame_positions,
+            f"training.frequency_masks = {self.training.frequency_masks}": self.training.frequency_masks > 0,
+        }
+        if wrong := [setting for setting, is_set in refused.items() if is_set]:
+            raise ConfigError(f'{wrong[0]} is not possible where network.family = "moonshine"; change one of them')
 
 
 def _at_least(least: float, **values: float) -> None:

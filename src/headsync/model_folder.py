@@ -142,7 +142,7 @@ def load_folder(path: Path) -> ModelFolder:
     _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
     verify_checksums(path)
     vocabulary = Vocabulary.load(path / VOCABULARY)
-    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.features.columns))
+    return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.columns))
 
 
 def load_weights(path: Path) -> dict[str, NDArray[Any]]:

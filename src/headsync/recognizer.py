@@ -28,7 +28,7 @@ from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
 from headsync.frontend.audio import Resampler, mix_down, stream_audio
-from headsync.frontend.features import Features
+from headsync.frontend.waveform import build_features
 from headsync.lm import LanguageModel
 from headsync.lm.lstm import load_language_model
 from headsync.model_folder import LANGUAGE_MODEL, ModelFolder, find, load_folder
@@ -52,9 +52,9 @@ class Recognizer:
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
-        self.features = Features.of(folder.config.features)
+        self.features = build_features(folder.config)
         self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
-        self.endpointer = build_endpointer(endpoint or folder.config.endpoint)
+        self.endpointer = build_endpointer(endpoint or folder.config.endpoint, folder.config.frame_rate)
 
     @classmethod
     def load(
@@ -111,9 +111,9 @@ class Session:
     def __init__(self, recognizer: Recognizer, attention: bool = False) -> None:
         self._recognizer = recognizer
         self._resampler: Resampler | None = None
-        self._features = recognizer.features.start()
-        statistics, delay = recognizer.folder.statistics, recognizer.features.delay_samples
-        self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, delay)
+        self._features: Any = recognizer.features.start()
+        statistics, features = recognizer.folder.statistics, recognizer.features
+        self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, features)
         self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
         self._lock = Lock()
         self._finished = False

@@ -133,7 +133,9 @@ def test_a_word_that_has_begun_when_an_utterance_ends_is_the_next_ones(pause: in
     """Ten frames of silence end an utterance: five are its own, and five the next one's."""
     script = SILENCE * 5 + [1] + SILENCE * pause + [2] + SILENCE * 5
     told = hear_late(script, late, size)
-    assert [final.text for final in told] == (["one", "two"] if pause >= ENDPOINT.pause_frames else ["one two"])
+    assert [final.text for final in told] == (
+        ["one", "two"] if pause >= Endpointer(ENDPOINT).pause_frames else ["one two"]
+    )
     assert [halt for final in told for halt in final.halts] == [6, 7 + pause]  # where the words are, to the frame
 
 
@@ -164,7 +166,7 @@ def test_long_silence_is_forgotten() -> None:
         buffer = now.buffer
         assert buffer.memory is not None
         assert buffer.log_ctc_TV is not None
-        assert buffer.frames <= ENDPOINT.lead_frames
+        assert buffer.frames <= Endpointer(ENDPOINT).lead_frames
         assert buffer.memory.keys_BNHTD.base is buffer.log_ctc_TV.base is None  # copies: nothing before them is held
         assert len(buffer.log_ctc_TV) == buffer.memory.keys_BNHTD.shape[3] == buffer.frames
         assert buffer.first_frame + buffer.frames == (n + 1) * BLOCK
@@ -213,7 +215,7 @@ def test_memory_is_bounded_over_many_utterances() -> None:
     for _ in range(40):
         events, now = hear(now, [1] + SILENCE * 23)
         heard += finals(events)
-        assert now.buffer.frames <= 2 * BLOCK + ENDPOINT.lead_frames
+        assert now.buffer.frames <= 2 * BLOCK + Endpointer(ENDPOINT).lead_frames
     assert [final.text for final in heard] == ["one"] * 40
     assert [final.halts for final in heard] == [(24 * n + 1,) for n in range(40)]
 

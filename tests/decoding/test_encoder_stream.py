@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
+from headsync.config import Config, DecoderConfig, EncoderConfig, FeaturesConfig, NetworkConfig
 from headsync.decoding.encoder_stream import Block, EncoderStream
 from headsync.engine import Encoded, IntArray, Memory, State
 from headsync.engine.torch import TorchEngine
 from headsync.frontend.audio import FloatArray
-from headsync.frontend.features import NUM_MEL, Statistics
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS, embedded_frames, needed_features
+from headsync.frontend.features import NUM_MEL, Features, Statistics
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn.model import Model
 from random_weights import scrambled
 
@@ -32,10 +32,13 @@ class EchoEngine:
         self.config = config
         self.shapes: list[tuple[int, ...]] = []
 
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
+    def start_front(self, batch: int) -> State:
+        return ()
+
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
         self.shapes.append(features_BTF.shape)
-        count, feature = embedded_frames(features_BTF.shape[1]), features_BTF[0, :, 0]
-        return np.array([[[feature[4 * n], feature[4 * n + 6]] for n in range(count)]], np.float32)
+        count, feature = LOG_MEL.embedded(features_BTF.shape[1]), features_BTF[0, :, 0]
+        return np.array([[[feature[4 * n], feature[4 * n + 6]] for n in range(count)]], np.float32), state
 
     def start_encoder(self, batch: int) -> State:
         return (np.zeros((batch, 1), np.float32),)
@@ -84,7 +87,7 @@ def test_any_cutting_gives_the_same_blocks(
 @settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(0, 90))
 def test_each_frame_is_in_one_block_with_its_right_context(size: tuple[int, int, int], features: int) -> None:
-    config, frames = EncoderConfig(1, *size), embedded_frames(features)
+    config, frames = EncoderConfig(1, *size), LOG_MEL.embedded(features)
     blocks = push_all(EchoEngine(config), config, numbered(features), [])
     first = [int(frame[0]) for block in blocks for frame in block.memory.keys_BNHTD[0, 0, 0]]
     assert first == [4 * n for n in range(frames)]
@@ -102,17 +105,18 @@ def test_a_block_comes_as_soon_as_its_right_context_is_there(size: tuple[int, in
     for count in range(1, 200):
         blocks, now = now.push(numbered(200)[count - 1 : count], final=False)
         total += len(blocks)
-        whole = max(0, (embedded_frames(count) - config.right_frames) // config.centre_frames)
+        whole = max(0, (LOG_MEL.embedded(count) - config.right_frames) // config.centre_frames)
         assert total == whole
         if blocks:
             # 10 ms a feature frame, of which the last needs 25 ms of sound
             assert blocks[-1].time_seconds == pytest.approx(0.01 * (count - 1) + 0.025, abs=1e-9)
 
 
-@pytest.mark.parametrize("delay", [0, 2560])
-def test_a_block_waits_for_what_the_front_end_needs_after_its_frames(delay: int) -> None:
-    config = EncoderConfig(1, 0, 3, 2)
-    now = EncoderStream.start(EchoEngine(config), config, PLAIN, delay)
+@pytest.mark.parametrize("pitch", [False, True])
+def test_a_block_waits_for_what_the_front_end_needs_after_its_frames(pitch: bool) -> None:
+    config, features = EncoderConfig(1, 0, 3, 2), Features.of(FeaturesConfig(pitch))
+    now, delay = EncoderStream.start(EchoEngine(config), config, PLAIN, features), features.delay_samples
+    assert (delay > 0) == pitch
     needed = 160 * (4 * 5 + 3 - 1) + 400 + delay  # 5 frames, of which the last sees 7 feature frames
     assert not now.is_due(needed - 1)
     assert now.is_due(needed)
@@ -140,7 +144,7 @@ def test_what_a_stream_keeps_is_bounded() -> None:
     now = EncoderStream.start(EchoEngine(config), config, PLAIN)
     for _ in range(300):
         _, now = now.push(numbered(5), final=False)
-        assert len(now.features_TF) < needed_features(config.centre_frames + config.right_frames)
+        assert len(now.features_TF) < LOG_MEL.needed(config.centre_frames + config.right_frames)
         assert len(now.ahead_TE) <= config.right_frames
 
 
@@ -159,7 +163,7 @@ def test_blocks_of_a_network_are_its_whole_encoder(mode: str, frames: int) -> No
         decoder=DecoderConfig(2),
     )
     model = scrambled(Model(config, NUM_MEL, 5))
-    features = np.random.default_rng(0).normal(size=(needed_features(frames) + 1, NUM_MEL))
+    features = np.random.default_rng(0).normal(size=(LOG_MEL.needed(frames) + 1, NUM_MEL))
     blocks = push_all(TorchEngine(model), config.encoder, features, [3, 40])
     with torch.inference_mode():
         whole, _ = model.encoder.whole(torch.tensor(features)[None], torch.tensor([len(features)]))
@@ -177,13 +181,15 @@ def test_an_encoder_of_full_context_gives_one_block_at_the_end() -> None:
         blocks, now = now.push(piece, final=False)
         assert blocks == []
     (block,), after = now.push(numbered(0), final=True)
-    assert [int(frame[0]) for frame in block.memory.keys_BNHTD[0, 0, 0]] == [4 * n for n in range(embedded_frames(400))]
+    assert [int(frame[0]) for frame in block.memory.keys_BNHTD[0, 0, 0]] == [
+        4 * n for n in range(LOG_MEL.embedded(400))
+    ]
     assert block.time_seconds == np.inf  # it needs the end of the stream
     assert after.push(numbered(0), final=True)[0] == []
 
 
 def test_an_encoder_frame_is_forty_milliseconds() -> None:
-    assert pytest.approx(0.04) == ENCODER_FRAME_SECONDS
+    assert pytest.approx(0.04) == LOG_MEL.seconds
     for count in range(200):
-        assert embedded_frames(needed_features(count)) == count
-        assert embedded_frames(needed_features(count + 1) - 1) == count
+        assert LOG_MEL.embedded(LOG_MEL.needed(count)) == count
+        assert LOG_MEL.embedded(LOG_MEL.needed(count + 1) - 1) == count

@@ -11,6 +11,7 @@ from headsync.config import DecodingConfig
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
 from headsync.decoding.word_times import timed_words, token_frames
 from headsync.endpointing.ctc_spikes import CtcSpikes
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary("words", ("no", "yes"))  # 1, 2
@@ -29,7 +30,7 @@ def evidence(*spikes: tuple[int, int], frames: int = 100) -> SpeechFrames:
 def times(
     vocabulary: Vocabulary, hypothesis: Hypothesis, heard: SpeechFrames, first: int = 0
 ) -> list[tuple[str, float, float]]:
-    words = timed_words(vocabulary, hypothesis, heard, first, CONFIG)
+    words = timed_words(vocabulary, hypothesis, heard, first, CONFIG, LOG_MEL)
     return [(word.text, word.start_seconds, word.end_seconds) for word in words]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headsync.config import EndpointConfig
 from headsync.endpointing.ctc_spikes import CtcSpikes
-from headsync.endpointing.endpointer import PAIR_FRAMES, STREAM_START, Decision, Endpointer, EndpointState
+from headsync.endpointing.endpointer import STREAM_START, Decision, Endpointer, EndpointState
 from headsync.endpointing.noise_floor import NoiseFloor
 from headsync.errors import ConfigError
 
@@ -100,7 +100,7 @@ def test_a_state_does_not_depend_on_the_cutting(probabilities: list[float], data
     by_parts = listen(probabilities[cut:], never, listen(probabilities[:cut], never))
     assert by_parts == whole
     tokens = [place for place, probability in enumerate(probabilities) if probability >= FAINT]
-    pairs = any(0 < b - a <= PAIR_FRAMES for a, b in pairwise(tokens))
+    pairs = any(0 < b - a <= 25 for a, b in pairwise(tokens))
     assert whole.is_open == (pairs or CLEAR in probabilities)
 
 

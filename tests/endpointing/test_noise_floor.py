@@ -19,7 +19,7 @@ from headsync.endpointing.endpointer import STREAM_START, Endpointer
 from headsync.endpointing.noise_floor import NoiseFloor
 from headsync.events import Final
 from headsync.frontend.audio import FloatArray
-from headsync.frontend.features import NUM_MEL, levels
+from headsync.frontend.features import NUM_MEL, Features
 from headsync.text.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary("words", ("one", "two"))
@@ -58,7 +58,7 @@ def test_levels_are_decibels() -> None:
     frames = np.full((3, NUM_MEL + 3), 5.0, np.float32)
     louder = frames + np.float32(np.log(10))  # ten times the energy
     louder[:, NUM_MEL:] = 99.0  # pitch is no energy
-    assert levels(louder) - levels(frames) == pytest.approx(10.0, abs=1e-4)
+    assert Features().levels(louder) - Features().levels(frames) == pytest.approx(10.0, abs=1e-4)
 
 
 def opens(*sounds: tuple[float, bool], config: EndpointConfig = CONFIG) -> bool:

@@ -181,9 +181,9 @@ def test_a_row_of_a_batch_is_what_it_is_alone(folder: ModelFolder, tmp_path: Pat
     engine, rng = load_engine(folder), np.random.default_rng(1)
     loudness = np.array([0.1, 1.0, 3.0, 0.5, 20.0])[:, None, None]
     features = (loudness * rng.standard_normal((5, 23, 80))).astype(np.float32)
-    together, parts = engine.embed(features), []
+    together, parts = engine.embed(features, engine.start_front(5))[0], []
     for row in range(5):
-        parts.append(engine.embed(features[row : row + 1]))
+        parts.append(engine.embed(features[row : row + 1], engine.start_front(1))[0])
         np.testing.assert_array_equal(parts[row], together[row : row + 1])
     states, state = [engine.start_encoder(1) for _ in parts], engine.start_encoder(5)
     for _ in range(3):

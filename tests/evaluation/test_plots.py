@@ -42,7 +42,7 @@ def invented() -> AttentionMaps:
     """Two layers of two heads, three steps, five frames; the utterance begins two seconds into the recording."""
     weights = np.arange(2 * 2 * 3 * 5, dtype=np.float32).reshape(2, 2, 3, 5) / 60
     end = np.array([[[1, 2, 5], [1, 3, 4]], [[1, 2, 5], [0, 3, 5]]])
-    return AttentionMaps("dacs", "ba di", ("ba", "di", END), weights, end, 50)
+    return AttentionMaps("dacs", "ba di", ("ba", "di", END), weights, end, 50, 0.04)
 
 
 def test_the_steps_are_those_that_wrote_the_text(seen: AttentionMaps) -> None:

@@ -12,8 +12,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "the block clock ignores what the front end needs after a frame",
         "decoding/encoder_stream.py",
-        "return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples",
-        "return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES",
+        "return self.features.rate.needed_samples(embedded) + self.features.delay_samples",
+        "return self.features.rate.needed_samples(embedded)",
         ("tests/decoding/test_encoder_stream.py::test_a_block_waits_for_what_the_front_end_needs_after_its_frames",),
     ),
     Mutation(

@@ -31,22 +31,22 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "a pair may be further apart",
         "endpointing/endpointer.py",
-        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + PAIR_FRAMES",
-        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + PAIR_FRAMES + 1",
+        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames",
+        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames + 1",
         ENDPOINTER,
     ),
     Mutation(
         "a pause ends an utterance one frame late",
         "endpointing/endpointer.py",
-        'return "pause" if state.silence >= self.config.pause_frames else None',
-        'return "pause" if state.silence > self.config.pause_frames else None',
+        'return "pause" if state.silence >= self.pause_frames else None',
+        'return "pause" if state.silence > self.pause_frames else None',
         ENDPOINTER,
     ),
     Mutation(
         "an utterance reaches into the one before",
         "endpointing/endpointer.py",
-        "return max(state.start, spike - self.config.lead_frames)",
-        "return max(0, spike - self.config.lead_frames)",
+        "return max(state.start, spike - self.lead_frames)",
+        "return max(0, spike - self.lead_frames)",
         ENDPOINTER,
     ),
     Mutation(
@@ -59,7 +59,7 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "faint spikes count across a pause",
         "endpointing/endpointer.py",
-        "if state.silence >= self.config.pause_frames:",
+        "if state.silence >= self.pause_frames:",
         "if False:",
         ENDPOINTER,
     ),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.engine.state_tree import take_rows
-from headsync.frontend.frame_rate import embedded_frames, needed_features
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn.encoder import ChunkEncoder, EncoderState
 from random_weights import scrambled
 from reference.encoder import encode
@@ -39,7 +39,7 @@ def build(size: tuple[int, int, int], mode: str, layers: int = 3, seed: int = 0)
 def draw(rows: int, frames: int, seed: int = 0) -> Tensor:
     """Features of random sound, of as many encoder frames and a few features more."""
     source = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, needed_features(frames) + 2, FEATURES, generator=source, dtype=torch.float64)
+    return torch.randn(rows, LOG_MEL.needed(frames) + 2, FEATURES, generator=source, dtype=torch.float64)
 
 
 def whole(encoder: ChunkEncoder, features: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def test_the_paper_s_window_of_sixteen_frames_each(mode: str) -> None:
 @each_size
 def test_padding_is_inert_in_whole(mode: str, size: tuple[int, int, int]) -> None:
     encoder, features = build(size, mode), draw(3, 11)
-    lengths = torch.tensor([needed_features(11), needed_features(6) + 1, needed_features(1)])
+    lengths = torch.tensor([LOG_MEL.needed(11), LOG_MEL.needed(6) + 1, LOG_MEL.needed(1)])
     padding = torch.arange(features.shape[1]) >= lengths[:, None]
     frames, counts = encoder.whole(features.masked_fill(padding[:, :, None], torch.nan), lengths)
     assert counts.tolist() == [11, 6, 1]
@@ -122,7 +122,7 @@ def test_padding_is_inert_in_step(mode: str, size: tuple[int, int, int]) -> None
 
 @modes
 def test_gradients_of_a_nan_padded_batch_are_finite_and_those_of_the_rows(mode: str) -> None:
-    encoder, lengths = build((4, 3, 2), mode), [needed_features(9), needed_features(4), needed_features(1)]
+    encoder, lengths = build((4, 3, 2), mode), [LOG_MEL.needed(9), LOG_MEL.needed(4), LOG_MEL.needed(1)]
     features = draw(3, 9)
     padding = torch.arange(features.shape[1]) >= torch.tensor(lengths)[:, None]
     parameters = list(encoder.parameters())
@@ -174,10 +174,10 @@ def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
     """What the latency rests on: sound after a window's right context changes nothing in its centre."""
     encoder, features = build((3, 2, 1), mode), draw(1, 12)
     before = whole(encoder, features)
-    for place in range(2, needed_features(12), 3):
+    for place in range(2, LOG_MEL.needed(12), 3):
         changed = features.clone()
         changed[:, place:] += 1.0
-        after, heard = whole(encoder, changed), embedded_frames(place)
+        after, heard = whole(encoder, changed), LOG_MEL.embedded(place)
         windows_end = [min(12, 2 * (n // 2) + 3) for n in range(12)]
         same = sum(end <= heard for end in windows_end)
         close(after[:, :same], before[:, :same])

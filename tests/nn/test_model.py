@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.frontend.features import NUM_MEL
-from headsync.frontend.frame_rate import needed_features
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn.model import Model
 from random_weights import scrambled
 
@@ -28,7 +28,7 @@ def test_the_paper_s_sizes_build_and_take_a_training_step(task: str) -> None:
     config = Config(network=NetworkConfig(width, heads, feedforward))
     assert (config.encoder.layers, config.decoder.layers, config.network.kernels) == (6, 12, 256)
     model = Model(config, NUM_MEL, classes).train()
-    features, tokens = torch.randn(1, needed_features(6), NUM_MEL), torch.tensor([[classes - 1, 3, 1]])
+    features, tokens = torch.randn(1, LOG_MEL.needed(6), NUM_MEL), torch.tensor([[classes - 1, 3, 1]])
     targets = torch.tensor([3, 1, classes - 1])
     output = model(features, torch.tensor([features.shape[1]]), tokens)
     assert output.ctc_BTV.shape == (1, 6, classes)
@@ -58,7 +58,7 @@ CLASSES, START = 5, 4
 
 
 def test_the_limits_of_steps_are_those_given_and_never_beyond_the_frames() -> None:
-    model, lengths = small("softmax"), torch.tensor([needed_features(6), needed_features(3)])
+    model, lengths = small("softmax"), torch.tensor([LOG_MEL.needed(6), LOG_MEL.needed(3)])
     features = torch.randn(2, int(lengths[0]), 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tokens = torch.tensor([[START, 1, 2], [START, 3, START]])  # the second row has two steps, and one of padding
     ends = model(features, lengths, tokens).alignments[0].end_BHL[:, 0]
@@ -72,7 +72,7 @@ def test_the_limits_of_steps_are_those_given_and_never_beyond_the_frames() -> No
 @pytest.mark.parametrize("attention", MECHANISMS)
 def test_steps_of_padding_change_nothing_in_training(attention: str) -> None:
     """Nor does a longer text beside it; without noise and dropout, so that training is the same twice."""
-    model, length = small(attention), needed_features(8)
+    model, length = small(attention), LOG_MEL.needed(8)
     model.train()
     for part in model.modules():
         for name in ("p", "dropout", "noise", "head_drop"):
@@ -97,7 +97,7 @@ def test_nan_padding_is_inert_from_features_to_scores_and_gradients(mode: str) -
     )
     model = scrambled(Model(config, 7, 5))
     source = torch.Generator().manual_seed(0)
-    lengths = torch.tensor([needed_features(9), needed_features(4), needed_features(1)])
+    lengths = torch.tensor([LOG_MEL.needed(9), LOG_MEL.needed(4), LOG_MEL.needed(1)])
     features = torch.randn(3, int(lengths.max()), 7, generator=source, dtype=torch.float64)
     tokens = torch.randint(0, 5, (3, 4), generator=source)
     padding = torch.arange(features.shape[1]) >= lengths[:, None]

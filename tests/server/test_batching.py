@@ -45,9 +45,9 @@ class Gate:
         self._pass(len(tokens_B))
         return self.inner.decode(tokens_B, memory, state, window)
 
-    def embed(self, features_BTF: Any) -> Any:
+    def embed(self, features_BTF: Any, state: State) -> Any:
         self._pass(len(features_BTF))
-        return self.inner.embed(features_BTF)
+        return self.inner.embed(features_BTF, state)
 
 
 def together(gate: Gate, shared: BatchingEngine, calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -86,7 +86,7 @@ def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
     calls = []
     for length in lengths:
         features = rng.standard_normal((1, 67, 80)).astype(np.float32)
-        x = engine.embed(features)[:, :16]
+        x = engine.embed(features, engine.start_front(1))[0][:, :16]
         state = engine.encode(x, np.array([16]), engine.start_encoder(1)).state
         x = x[:, ::-1].copy()
         x[:, length:] = 0
@@ -140,10 +140,10 @@ def test_embedding_together(engine: Engine) -> None:
     gate = Gate(engine)
     shared = BatchingEngine(gate)  # type: ignore[arg-type]
     features = np.random.default_rng(3).standard_normal((4, 1, 67, 80)).astype(np.float32)
-    results = together(gate, shared, [lambda x=x: shared.embed(x) for x in features])
+    results = together(gate, shared, [lambda x=x: shared.embed(x, engine.start_front(1)) for x in features])
     assert gate.rows == [1, 3]
     for x, result in zip(features, results, strict=True):
-        assert_same(result, engine.embed(x))
+        assert_same(result, engine.embed(x, engine.start_front(1)))
 
 
 def test_a_batch_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from headsync.config import TrainingConfig
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.errors import AudioError, DataError
 from headsync.frontend.features import NUM_MEL, Features, normalise
-from headsync.frontend.frame_rate import needed_features
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.text.vocabulary import Vocabulary
 from headsync.training.batches import (
     PADDING,
@@ -99,7 +99,7 @@ def test_a_batch_is_filled_up_to_the_last_frame() -> None:
 )
 def test_too_short_is_what_ctc_cannot_align(text: str, encoder_frames: int) -> None:
     """Every token needs a frame, and a repeat one more for the blank in between."""
-    enough = (needed_features(encoder_frames) + 2) / 100
+    enough = (LOG_MEL.needed(encoder_frames) + 2) / 100
     fit, short = utterances([enough, enough - 0.01], text)
     assert usable([fit, short], WORDS) == ([fit], [short])
 

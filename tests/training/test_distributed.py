@@ -159,9 +159,9 @@ def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
     modes = ("isolated", "reuse", "contextual", "full") if name == "hs-dacs" else ("reuse",)
     for mode in modes:
         config = load_config(recipe, [f"decoder.attention={name}", f"encoder.mode={mode}"])
-        model = Model(config, config.features.columns, 9).train().to("meta")
+        model = Model(config, config.columns, 9).train().to("meta")
         with torch.device("meta"):
-            features, whole = torch.zeros(2, 90, config.features.columns), torch.zeros(2, 5, dtype=torch.long)
+            features, whole = torch.zeros(2, 90, config.columns), torch.zeros(2, 5, dtype=torch.long)
         output = model(features, whole[:, 0], whole)
         (output.ctc_BTV.sum() + output.decoder_BLV.sum()).backward()
         assert output.decoder_BLV.device == torch.device("meta")

@@ -22,13 +22,14 @@ def split_heads(x_BTE: Tensor, heads: int) -> Tensor:
 class CrossAttention(nn.Module):
     """Multi-head attention of decoder states over encoder frames by any online mechanism."""
 
-    def __init__(self, width: int, heads: int, mechanism: OnlineAttention, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, mechanism: OnlineAttention, dropout: float, bias: bool = True) -> None:
+        """`bias`: of queries, values and output; keys always have one, of which softmax alone is independent."""
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.query = nn.Linear(width, width)
+        self.query = nn.Linear(width, width, bias)
         self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
+        self.value = nn.Linear(width, width, bias)
+        self.out = nn.Linear(width, width, bias)
         self.mechanism = mechanism
 
     def project(self, frames_BTE: Tensor, bias: bool = True) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ class DecoderStream:
     def start(
         cls, search: Searcher[Any], endpointer: Endpointer, vocabulary: Vocabulary, trace: bool = False
     ) -> DecoderStream:
-        builder = EventBuilder(vocabulary, search.config, trace, endpointer.always_final)
+        builder = EventBuilder(vocabulary, search.config, trace, endpointer.always_final, endpointer.rate)
         buffer = SpeechBuffer(search.engine, endpointer.most_left)
         return cls(search, endpointer, builder, search.start(trace), buffer, endpointer.start())
 

@@ -18,8 +18,10 @@ import numpy as np
 from headsync.config import EncoderConfig
 from headsync.engine import Engine, Memory, State
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
-from headsync.frontend.features import Statistics, levels, normalise
-from headsync.frontend.frame_rate import FRAME_SAMPLES, HOP_SAMPLES, SUBSAMPLING, embedded_frames, needed_features
+from headsync.frontend.features import Features, Statistics, normalise
+from headsync.frontend.waveform import AnyFeatures
+
+ENERGIES = Features()
 
 
 class Block(NamedTuple):
@@ -46,29 +48,32 @@ class EncoderStream:
     features_TF: FloatArray  # not yet embedded, or needed again by the next embedded frame
     ahead_TE: FloatArray  # embedded frames of the right context: the next window begins with them
     ahead_level_T: FloatArray  # their levels
+    front_state: State  # of embedding
     state: State
     embedded: int = 0  # frames so far
-    delay_samples: int = 0  # audio after a feature frame that the front end needs for it
+    features: AnyFeatures = ENERGIES
 
     @classmethod
     def start(
-        cls, engine: Engine, config: EncoderConfig, statistics: Statistics, delay_samples: int = 0
+        cls, engine: Engine, config: EncoderConfig, statistics: Statistics, features: AnyFeatures = ENERGIES
     ) -> EncoderStream:
         features_TF = np.zeros((0, len(statistics.mean)), np.float32)
         ahead_TE, ahead_level_T = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-        state = engine.start_encoder(1)
-        return cls(engine, config, statistics, features_TF, ahead_TE, ahead_level_T, state, 0, delay_samples)
+        front_state, state = engine.start_front(1), engine.start_encoder(1)
+        return cls(
+            engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features=features
+        )
 
     def push(self, features_TF: FloatArray, final: bool) -> tuple[list[Block], EncoderStream]:
         """All blocks that these features complete; with `final`, also the last ones, without their right context."""
         blocks: list[Block] = []
         now = replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
-        while (missing := now._missing) is not None and len(now.features_TF) >= needed_features(missing):
+        while (missing := now._missing) is not None and len(now.features_TF) >= now.features.rate.needed(missing):
             now = now._embed(missing)
             block, now = now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)
             blocks.append(block)
         if final:
-            now = now._embed(embedded_frames(len(now.features_TF)))
+            now = now._embed(now.features.rate.embedded(len(now.features_TF)))
             while len(now.ahead_TE):
                 block, now = now._encode(math.inf)
                 blocks.append(block)
@@ -88,12 +93,14 @@ class EncoderStream:
     def _embed(self, count: int) -> EncoderStream:
         if count == 0:
             return self
-        features_TF = normalise(self.features_TF[: needed_features(count)], self.statistics)
-        new_TE = self.engine.embed(features_TF[None])[0]
-        level_T = levels(self.features_TF[: SUBSAMPLING * count]).reshape(-1, SUBSAMPLING).mean(1)
+        rate = self.features.rate
+        features_TF = normalise(self.features_TF[: rate.needed(count)], self.statistics)
+        (new_TE,), front_state = self.engine.embed(features_TF[None], self.front_state)
+        level_T = self.features.levels(self.features_TF[: rate.stride * count]).reshape(-1, rate.stride).mean(1)
         return replace(
             self,
-            features_TF=self.features_TF[SUBSAMPLING * count :],
+            features_TF=self.features_TF[rate.stride * count :],
+            front_state=front_state,
             ahead_TE=np.concatenate([self.ahead_TE, new_TE]) if len(self.ahead_TE) else new_TE,
             ahead_level_T=np.concatenate([self.ahead_level_T, level_T]),
             embedded=self.embedded + count,
@@ -116,4 +123,4 @@ class EncoderStream:
         return Block(encoded.log_ctc_BTV[0, :frames], memory, level_T, time_seconds), rest
 
     def _needed_samples(self, embedded: int) -> int:
-        return (needed_features(embedded) - 1) * HOP_SAMPLES + FRAME_SAMPLES + self.delay_samples
+        return self.features.rate.needed_samples(embedded) + self.features.delay_samples

@@ -12,7 +12,7 @@ from headsync.decoding.cost import cost_ratio
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
 from headsync.decoding.word_times import timed_words
 from headsync.events import Alternative, Attention, Event, Final, Partial, Word
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
+from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 from headsync.text.vocabulary import Vocabulary
 
 
@@ -47,6 +47,7 @@ class EventBuilder:
     config: DecodingConfig
     trace: bool = False
     always_final: bool = False
+    rate: FrameRate = LOG_MEL
 
     def partial(self, beam: Texts, moment: Moment, emitted: Emitted) -> tuple[list[Event], Emitted]:
         """The events of an open utterance, as far as they are new."""
@@ -90,19 +91,18 @@ class EventBuilder:
     def _trace(self, best: Hypothesis, moment: Moment, number: int) -> Attention:
         assert best.traces is not None
         trace, token = best.traces[number], self.vocabulary.tokens[best.tokens[number] - 1]
-        halts = tuple(_seconds(moment.first_frame + end) for end in trace.ends)
-        start, frame = _seconds(moment.first_frame + trace.first), ENCODER_FRAME_SECONDS
+        halts = tuple(self._seconds(moment.first_frame + end) for end in trace.ends)
+        start, frame = self._seconds(moment.first_frame + trace.first), self.rate.seconds
         return Attention(moment.utterance, number, token, start, frame, trace.weights, halts, moment.time_seconds)
+
+    def _seconds(self, frame: int) -> float:
+        return round(frame * self.rate.seconds, 3)
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self.vocabulary.decode(hypothesis.tokens)
 
     def _words(self, hypothesis: Hypothesis, moment: Moment) -> tuple[Word, ...]:
-        return timed_words(self.vocabulary, hypothesis, moment.speech, moment.first_frame, self.config)
-
-
-def _seconds(frame: int) -> float:
-    return round(frame * ENCODER_FRAME_SECONDS, 3)
+        return timed_words(self.vocabulary, hypothesis, moment.speech, moment.first_frame, self.config, self.rate)
 
 
 def _common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -11,12 +11,17 @@ from headsync.decoding.confidence import calibrated
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.events import Word
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
+from headsync.frontend.frame_rate import FrameRate
 from headsync.text.vocabulary import Vocabulary
 
 
 def timed_words(
-    vocabulary: Vocabulary, hypothesis: Hypothesis, speech: SpeechFrames, first_frame: int, config: DecodingConfig
+    vocabulary: Vocabulary,
+    hypothesis: Hypothesis,
+    speech: SpeechFrames,
+    first_frame: int,
+    config: DecodingConfig,
+    rate: FrameRate,
 ) -> tuple[Word, ...]:
     """The words of a hypothesis in seconds of the stream; in order, none overlapping.
 
@@ -32,7 +37,8 @@ def timed_words(
         end = max(start + 1, min(spikes[span.end - 1] + config.token_frames, following))
         sure = min(hypothesis.confidences[span.first : span.end], default=1.0)  # its least confident token
         confidence = calibrated(sure, config.confidence_scale, config.confidence_offset)
-        words.append(Word(span.text, _seconds(first_frame + start), _seconds(first_frame + end), confidence))
+        seconds = (round((first_frame + frame) * rate.seconds, 3) for frame in (start, end))
+        words.append(Word(span.text, *seconds, confidence))
         before = end
     return tuple(words)
 
@@ -50,7 +56,3 @@ def token_frames(hypothesis: Hypothesis, spikes: CtcSpikes) -> list[int]:
             frames.append(max(frames[-1] if frames else 0, spikes.frames[found]))
             first = found + 1
     return frames
-
-
-def _seconds(frame: int) -> float:
-    return round(frame * ENCODER_FRAME_SECONDS, 3)

@@ -26,9 +26,10 @@ from headsync.endpointing.noise_floor import NoiseFloor
 from headsync.engine import BoolArray
 from headsync.events import Reason
 from headsync.frontend.audio import FloatArray
+from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 
-PAIR_FRAMES = 25  # longest distance of two spikes that open an utterance together: a second
-SHORT_PAUSE_FRAMES = 5  # pause that ends an utterance of `longest_seconds`
+PAIR_SECONDS = 1.0  # longest distance of two spikes that open an utterance together
+SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
 
 
 class EndpointState(NamedTuple):
@@ -65,6 +66,7 @@ class Endpointer:
     """Endpointing with fixed settings; immutable, shared by every stream."""
 
     config: EndpointConfig
+    rate: FrameRate = LOG_MEL
     always_final: ClassVar[bool] = False  # whether an utterance without text has a Final
 
     def start(self) -> EndpointState:
@@ -85,7 +87,7 @@ class Endpointer:
     def first_frame(self, state: EndpointState) -> int:
         """Where the open utterance begins; if none is open, the earliest frame with which the next may begin."""
         spike = state.spikes.frames[0] if state.spikes.frames else state.frames
-        return max(state.start, spike - self.config.lead_frames)
+        return max(state.start, spike - self.lead_frames)
 
     def end_frame(self, state: EndpointState) -> int:
         """Where an utterance ends that the last frame closed: in the middle of the silence."""
@@ -94,7 +96,27 @@ class Endpointer:
     @property
     def most_left(self) -> int:
         """The most frames that a closed utterance leaves to the next one, which uses no more than its lead."""
-        return min(self.config.pause_frames // 2, self.config.lead_frames)
+        return min(self.pause_frames // 2, self.lead_frames)
+
+    @property
+    def lead_frames(self) -> int:
+        return self.rate.frames(self.config.lead_seconds)
+
+    @property
+    def pause_frames(self) -> int:
+        return max(1, self.rate.frames(self.config.pause_seconds))
+
+    @property
+    def longest_frames(self) -> int:
+        return max(1, self.rate.frames(self.config.longest_seconds))
+
+    @property
+    def silence_frames(self) -> int:
+        return max(1, self.rate.frames(self.config.silence_seconds))
+
+    @property
+    def pair_frames(self) -> int:
+        return self.rate.frames(PAIR_SECONDS)
 
     def next_utterance(self, state: EndpointState, end: int) -> EndpointState:
         """The state after an utterance that ends at `end`; a token that is cut through does not spike again."""
@@ -117,7 +139,7 @@ class Endpointer:
         is_open, pair_first = state.is_open, state.pair_first
         if label and spikes.frames:
             onset, pair = self._thresholds(foreground)
-            is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + PAIR_FRAMES
+            is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames
             is_open = is_open or probability >= onset or (probability >= pair and is_pair)
             pair_first = spikes.frames[-1] if probability >= pair else pair_first
         last = state.frames if label else state.last_speech
@@ -132,20 +154,20 @@ class Endpointer:
 
     def _stale(self, state: EndpointState) -> int:
         """How many of the spikes before an onset no longer count: a pause follows them, or they are too old."""
-        if state.silence >= self.config.pause_frames:
+        if state.silence >= self.pause_frames:
             return len(state.spikes.frames)
-        return bisect_left(state.spikes.frames, state.frames - self.config.longest_frames)
+        return bisect_left(state.spikes.frames, state.frames - self.longest_frames)
 
     def _endpoint(self, state: EndpointState) -> Reason | None:
         """The endpoint at the last frame, if it is one."""
         if not state.is_open:
-            return "silence" if state.frames - state.idle_from == self.config.silence_frames else None
+            return "silence" if state.frames - state.idle_from == self.silence_frames else None
         length = state.frames - self.first_frame(state)
-        if length >= 2 * self.config.longest_frames:
+        if length >= 2 * self.longest_frames:
             return "length"
-        if length >= self.config.longest_frames and state.silence >= SHORT_PAUSE_FRAMES:
+        if length >= self.longest_frames and state.silence >= self.rate.frames(SHORT_PAUSE_SECONDS):
             return "length"
-        return "pause" if state.silence >= self.config.pause_frames else None
+        return "pause" if state.silence >= self.pause_frames else None
 
 
 class WholeRecording(Endpointer):
@@ -163,6 +185,6 @@ class WholeRecording(Endpointer):
         return None
 
 
-def build_endpointer(config: EndpointConfig) -> Endpointer:
-    """The endpointer that the settings ask for."""
-    return WholeRecording(config) if config.whole_recording else Endpointer(config)
+def build_endpointer(config: EndpointConfig, rate: FrameRate) -> Endpointer:
+    """The endpointer that the settings ask for, for a model's frames."""
+    return WholeRecording(config, rate) if config.whole_recording else Endpointer(config, rate)

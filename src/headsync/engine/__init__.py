@@ -61,8 +61,10 @@ class Decoded(NamedTuple):
 class Engine(Protocol):
     """A network ready to recognise; immutable, shared by every stream."""
 
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
-        """Feature frames to embedded encoder frames (B, T', E)."""
+    def start_front(self, batch: int) -> State: ...
+
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
+        """Feature frames to embedded encoder frames (B, T', E), and the front end's state after their strides."""
 
     def start_encoder(self, batch: int) -> State: ...
 

@@ -90,7 +90,7 @@ def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool 
 
 def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
     """All graphs of a model's network, and which network they are of; in int8 with weights of their own."""
-    columns = folder.config.features.columns
+    columns = folder.config.columns
     model = _with_other_weights(Model(folder.config, columns, folder.vocabulary.size))
     graphs = {name: _named_as_saved(_exported(traced)) for name, traced in trace(model, columns).items()}
     if int8:
@@ -103,6 +103,7 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
         **describe(folder, int8),
         "heads": model.decoder.network.heads,
         "states": {
+            "embed": _leaves(model.encoder.start_front(1)),
             "encode": _leaves(model.encoder.start(1)),
             "decode": [_leaves(state) for state in model.decoder.start(1).mechanisms],
         },
@@ -162,22 +163,31 @@ def trace(model: Model, columns: int) -> dict[str, Traced]:
 
 
 def _embed(model: Model, columns: int) -> Traced:
-    axes = {"features": {0: "rows", 1: "feature_frames"}, "embedded": {0: "rows", 1: "frames"}}
-    return Traced(Embed(model), (torch.randn(2, 23, columns),), ["features"], ["embedded"], axes)
+    before, after = _state_names(model.encoder.start_front(2))
+    axes: Axes = {name: {0: "rows"} for name in (*before, *after)}
+    axes |= {"features": {0: "rows", 1: "feature_frames"}, "embedded": {0: "rows", 1: "frames"}}
+    arguments = (torch.randn(2, 47, columns), *model.encoder.start_front(2))
+    return Traced(Embed(model), arguments, ["features", *before], ["embedded", *after], axes)
 
 
 def _encode(model: Model) -> Traced:
     config, rows = model.encoder.config, 2
     full = config.mode == "full"
     window = 11 if full else config.centre_frames + config.right_frames  # a stream's windows are all of one size
-    x = torch.randn(rows, window, model.decoder.network.width)
-    inputs, outputs = ["x", "length", "left", "seen", "context"], ["log_ctc", "keys", "values"]
-    after = ["left_after", "seen_after", "context_after"]
+    x, state = torch.randn(rows, window, model.encoder.embedded_width), model.encoder.start(rows)
+    before, after = _state_names(state)
+    inputs, outputs = ["x", "length", *before], ["log_ctc", "keys", "values"]
     axes: Axes = {name: {0: "rows"} for name in (*inputs, *outputs, *after)}
     if full:
         axes["x"][1] = axes["log_ctc"][1] = axes["keys"][2] = axes["values"][2] = "frames"
-    arguments = (x, torch.full((rows,), window), *model.encoder.start(rows))
+    arguments = (x, torch.full((rows,), window), *state)
     return Traced(Encode(model), arguments, inputs, outputs + after, axes)
+
+
+def _state_names(state: Sequence[Tensor]) -> tuple[list[str], list[str]]:
+    """Names of the leaves of a state before and after."""
+    before = [f"state_{i}" for i in range(len(state))]
+    return before, [f"{name}_after" for name in before]
 
 
 def _places(model: Model) -> Traced:

@@ -24,7 +24,7 @@ from headsync.model_folder import GRAPHS, ModelFolder, load_weights
 
 NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
-    "network": ("width", "heads", "feedforward", "kernels"),
+    "network": ("family", "width", "heads", "feedforward", "kernels"),
     "encoder": ("layers", "left_frames", "centre_frames", "right_frames", "mode"),
     "decoder": (
         "layers",
@@ -51,7 +51,7 @@ def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
     sizes = {
         f"{table}.{name}": getattr(getattr(config, table), name) for table, names in SIZES.items() for name in names
     }
-    return {**sizes, "features": config.features.columns, "classes": folder.vocabulary.size, "int8": int8}
+    return {**sizes, "features": config.columns, "classes": folder.vocabulary.size, "int8": int8}
 
 
 class OnnxEngine:
@@ -84,19 +84,24 @@ class OnnxEngine:
         }
         return cls(sessions, folder, described, threshold)
 
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
-        (embedded,) = self._embed.run(None, {"features": features_BTF})
-        return embedded  # type: ignore[no-any-return]
+    def start_front(self, batch: int) -> State:
+        return _zeros(self._states["embed"], batch)
+
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
+        embedded, *after = self._embed.run(None, {"features": features_BTF, **_numbered(state)})
+        return embedded, tuple(after)
 
     def start_encoder(self, batch: int) -> State:
         return _zeros(self._states["encode"], batch)
 
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
-        given = {"x": x_BWE, "length": length_B, **dict(zip(("left", "seen", "context"), state, strict=True))}
+        given = {"x": x_BWE, "length": length_B, **_numbered(state)}
         log_ctc, keys, values, *after = self._encode.run(None, _only(given, self._encoder_takes))
         return Encoded(log_ctc, Memory(self._split(keys), self._split(values)), tuple(after))
 
     def place(self, memory: Memory, first: int) -> Memory:
+        if not self._decoder.frame_positions:
+            return memory
         end = first + memory.keys_BNHTD.shape[3]
         parts = zip(memory, self._places_up_to(end), strict=True)
         return Memory(*(part + self._split(table[None, :, first:end]) for part, table in parts))
@@ -147,6 +152,11 @@ def _of_memory(memory: Memory) -> Arrays:
         f"memory_{name}_{n}": part[:, n].transpose(2, 0, 1, 3)
         for name, part in parts.items() for n in range(part.shape[1])
     }  # fmt: skip
+
+
+def _numbered(state: State) -> Arrays:
+    """The leaves of a state by the names of a graph's inputs."""
+    return {f"state_{i}": leaf for i, leaf in enumerate(state)}
 
 
 def _only(given: Arrays, names: Any) -> Arrays:

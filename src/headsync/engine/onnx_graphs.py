@@ -23,8 +23,6 @@ from torch import Tensor, nn
 
 from headsync.attention.base import Attended, AttentionWindow, MechanismState
 from headsync.nn.decoder import DecoderLayer
-from headsync.nn.encoder import EncoderState
-from headsync.nn.layers import positions
 from headsync.nn.model import Model
 
 
@@ -43,8 +41,9 @@ class Embed(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, features_BTF: Tensor) -> Tensor:
-        return self.model.encoder.front(features_BTF)
+    def forward(self, features_BTF: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        embedded, after = self.model.encoder.embed(features_BTF, state)
+        return embedded, *after
 
 
 class Encode(nn.Module):
@@ -54,11 +53,8 @@ class Encode(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(
-        self, x_BWE: Tensor, length_B: Tensor, left_BNLE: Tensor, seen_B: Tensor, context_BNE: Tensor
-    ) -> tuple[Tensor, ...]:
-        before = EncoderState(left_BNLE, seen_B, context_BNE)
-        frames_BTE, after = self.model.encoder.step(x_BWE, length_B, before)
+    def forward(self, x_BWE: Tensor, length_B: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state)
         keys, values = self._projected(frames_BTE)
         return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
 
@@ -102,12 +98,11 @@ class Decode(nn.Module):
         states: tuple[MechanismState, ...],
     ) -> tuple[Any, ...]:
         decoder = self.model.decoder
-        x_BE = decoder.embedding(tokens_B) * math.sqrt(decoder.network.width)
-        x_BE = x_BE + positions(place_B, decoder.network.width)
+        x_BE = decoder.embed(tokens_B, place_B)
         written, outcomes = [], []
         seen = zip(memory, states, strict=True)
         for layer, own in zip(decoder.layers, pool, strict=True):
-            x_BE, queries_keys_values = _look_back(layer, x_BE, PoolLayer(own[0], own[1], hidden_BP))
+            x_BE, queries_keys_values = _look_back(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
             if layer.attends:
                 layer.cross.mechanism.threshold = threshold  # type: ignore[assignment]  # an input of the graph
                 x_BE, attended = _listen(layer, x_BE, *next(seen), AttentionWindow(*window))
@@ -115,7 +110,7 @@ class Decode(nn.Module):
             x_BE = x_BE + layer.feedforward(x_BE)
             written.append(queries_keys_values)
         return (
-            decoder.out(decoder.norm(x_BE)).log_softmax(-1),
+            decoder.scores(x_BE).log_softmax(-1),
             torch.stack([a.end_BH for a in outcomes], 1),
             torch.stack([a.ready_B for a in outcomes], 1).all(1),
             outcomes[-1].weights_BHT,
@@ -124,11 +119,11 @@ class Decode(nn.Module):
         )
 
 
-def _look_back(layer: DecoderLayer, x_BE: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
+def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
     """A step at the tokens so far, of which this one is not yet in the pool; and its query, key and value."""
     attention = layer.self_attention
     width = pool.keys_PHD.shape[2]
-    own_B3E = attention.query_key_value(layer.norm_self(x_BE))
+    own_B3E = attention.project(layer.norm_self(x_BE), place_B)
     q, k, v = own_B3E.reshape(-1, 3 * attention.heads, width).transpose(0, 1).split(attention.heads)  # (H, B, D)
     past_HBP = (q @ pool.keys_PHD.permute(1, 2, 0)) / math.sqrt(width) + pool.hidden_BP
     self_HB1 = (q * k).sum(-1, keepdim=True) / math.sqrt(width)

@@ -26,7 +26,7 @@ def untrained(
     decoder = DecoderConfig(attention=attention, energy_bias=ENERGY_BIAS)
     config = Config(encoder=encoder or EncoderConfig(), decoder=decoder)
     vocabulary = Vocabulary("words", tuple(f"word{number}" for number in range(classes - 2)))
-    columns = config.features.columns
+    columns = config.columns
     noise = np.random.default_rng(0).standard_normal((500, columns)).astype(np.float32)
     save_folder(path, config, vocabulary, Statistics.of([noise]))
     save_file(Model(config, columns, classes).state_dict(), path / WEIGHTS)

@@ -19,7 +19,7 @@ except ModuleNotFoundError:
     raise ModelError("this engine requires PyTorch, which is not installed; pip install 'headsync[train]'") from None
 
 from headsync.attention import base
-from headsync.nn import decoder, encoder
+from headsync.nn import decoder
 from headsync.nn.model import Model
 
 
@@ -34,7 +34,7 @@ class TorchEngine:
         torch.set_num_threads(threads)
         refuse_int8(folder)
         try:
-            model = Model(folder.config, folder.config.features.columns, folder.vocabulary.size)
+            model = Model(folder.config, folder.config.columns, folder.vocabulary.size)
             model.load_state_dict(load_file(folder.weights))
         except ConfigError as error:
             raise ModelError(f"{folder.path}: {error}; copy or train the model again") from None
@@ -47,17 +47,21 @@ class TorchEngine:
             model.decoder.set_threshold(threshold)
         return cls(model)
 
+    def start_front(self, batch: int) -> State:
+        return _arrays(self.model.encoder.start_front(batch))
+
     @torch.inference_mode()
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
-        return _array(self.model.encoder.front(self._float(features_BTF)))
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
+        embedded, after = self.model.encoder.embed(self._float(features_BTF), _tensors(state))
+        return _array(embedded), _arrays(after)
 
     def start_encoder(self, batch: int) -> State:
         return _arrays(self.model.encoder.start(batch))
 
     @torch.inference_mode()
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
-        before = encoder.EncoderState(*_tensors(state))
-        frames, after = self.model.encoder.step(torch.from_numpy(x_BWE), torch.from_numpy(length_B), before)
+        x, length = torch.from_numpy(x_BWE), torch.from_numpy(length_B)
+        frames, after = self.model.encoder.step(x, length, _tensors(state))
         memory = self.model.decoder.project(frames)
         log_ctc = self.model.ctc(frames).log_softmax(-1)
         return Encoded(_array(log_ctc), Memory(*_arrays(memory)), _arrays(after))
@@ -82,7 +86,7 @@ class TorchEngine:
         return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, _arrays(stepped.state))
 
     def _float(self, x: FloatArray) -> torch.Tensor:
-        return torch.from_numpy(x).to(self.model.ctc.weight.dtype)
+        return torch.from_numpy(x).to(next(self.model.parameters()).dtype)
 
 
 def _array(tensor: torch.Tensor) -> Any:

@@ -17,7 +17,6 @@ from headsync.config import Config
 from headsync.engine import Decoded, Encoded, Engine, Memory, Window
 from headsync.engine.state_tree import take_rows
 from headsync.frontend.audio import FloatArray
-from headsync.frontend.frame_rate import needed_features
 
 WINDOWS, STEPS = 4, 5
 ROWS_ON_MEMORIES = ((1, 1), (5, 1), (3, 3))  # hypotheses on how many streams' frames: alone, a beam, a batch
@@ -37,8 +36,9 @@ def compare(one: Engine, other: Engine, config: Config, classes: int, seed: int 
     frames = windows * config.encoder.centre_frames + config.encoder.right_frames + 1
     differences, same = [0.0], []
     for rows, memories in ROWS_ON_MEMORIES:
-        features = rng.standard_normal((memories, needed_features(frames), config.features.columns)).astype(np.float32)
-        embedded = [engine.embed(features) for engine in (one, other)]
+        shape = (memories, config.frame_rate.needed(frames), config.columns)
+        features = rng.standard_normal(shape).astype(np.float32)
+        embedded = [engine.embed(features, engine.start_front(memories))[0] for engine in (one, other)]
         differences.append(_apart(*embedded))
         encoded = [_encoded(engine, x, config) for engine, x in zip((one, other), embedded, strict=True)]
         differences += [_apart(left.log_ctc_BTV, right.log_ctc_BTV) for left, right in zip(*encoded, strict=True)]

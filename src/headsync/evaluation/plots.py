@@ -19,8 +19,7 @@ import numpy.typing as npt
 from headsync.engine import IntArray
 from headsync.errors import ConfigError, HeadsyncError
 from headsync.events import Final
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
-from headsync.model_folder import find, load_folder
+from headsync.model_folder import ModelFolder, find, load_folder
 from headsync.recognizer import Recognizer
 from headsync.text.vocabulary import Vocabulary
 
@@ -49,6 +48,7 @@ class AttentionMaps:
     weights_NHLT: npt.NDArray[np.float32]
     end_NHL: IntArray  # frames consumed
     first_frame: int  # of the utterance, counted in the recording
+    frame_seconds: float
 
 
 def attention_of(model: str | None, pieces: Iterable[Piece], threads: int = 1) -> list[AttentionMaps]:
@@ -62,10 +62,7 @@ def attention_of(model: str | None, pieces: Iterable[Piece], threads: int = 1) -
     events = [event for samples, rate in pieces for event in session.push(samples, rate)] + session.finish()
     finals = [event for event in events if isinstance(event, Final) and event.text]
     keys = _keys_of(finals, engine.steps, folder.vocabulary)
-    return [
-        _attention(folder.config.decoder.attention, final, key, engine.steps, folder.vocabulary)
-        for final, key in zip(finals, keys, strict=True)
-    ]
+    return [_attention(folder, final, key, engine.steps) for final, key in zip(finals, keys, strict=True)]
 
 
 def draw(attention: AttentionMaps, path: Path, layer: int | None = None) -> None:
@@ -113,16 +110,23 @@ def _keys_of(
 
 
 def _attention(
-    mechanism: str, final: Final, key: tuple[int, ...], steps: dict[tuple[int, ...], TracedStep], vocabulary: Vocabulary
+    folder: ModelFolder, final: Final, key: tuple[int, ...], steps: dict[tuple[int, ...], TracedStep]
 ) -> AttentionMaps:
     """The steps of a text in order, and the end step."""
     looked = [steps[key[: length + 1]] for length in range(len(key))]
     frames = max(one.weights_NHT.shape[2] for one in looked)
     rows = [np.pad(one.weights_NHT, ((0, 0), (0, 0), (0, frames - one.weights_NHT.shape[2]))) for one in looked]
-    labels = tuple(vocabulary.tokens[token - 1] for token in key[1:])
+    labels = tuple(folder.vocabulary.tokens[token - 1] for token in key[1:])
     end_NHL = np.stack([one.end_NH for one in looked], 2)
+    config = folder.config
     return AttentionMaps(
-        mechanism, final.text, (*labels, END), np.stack(rows, 2), end_NHL, _first_frame(final, end_NHL)
+        config.decoder.attention,
+        final.text,
+        (*labels, END),
+        np.stack(rows, 2),
+        end_NHL,
+        _first_frame(final, end_NHL),
+        config.frame_rate.seconds,
     )
 
 
@@ -136,11 +140,11 @@ def _draw_head(axis: Axes, attention: AttentionMaps, layer: int, head: int) -> N
     weights_HLT = attention.weights_NHLT[layer]
     end_L = attention.end_NHL[layer, head]
     _, steps, frames = weights_HLT.shape
-    first = attention.first_frame * ENCODER_FRAME_SECONDS
-    extent = (first, first + frames * ENCODER_FRAME_SECONDS, steps - 0.5, -0.5)
+    first = attention.first_frame * attention.frame_seconds
+    extent = (first, first + frames * attention.frame_seconds, steps - 0.5, -0.5)
     most = float(weights_HLT.max()) or 1.0
     axis.imshow(weights_HLT[head], cmap=INK, vmin=0.0, vmax=most, aspect="auto", interpolation="nearest", extent=extent)
-    halts = first + (end_L - 0.5) * ENCODER_FRAME_SECONDS
+    halts = first + (end_L - 0.5) * attention.frame_seconds
     looked = end_L > 0
     axis.plot(halts[looked], np.flatnonzero(looked), "|", color=HALT, markersize=9, markeredgewidth=1.5)
     axis.set_title(f"head {head + 1}", fontsize="medium")

@@ -26,7 +26,6 @@ from headsync.config import Config
 from headsync.engine import Decoded, Encoded, Engine, IntArray, Memory, State, Window
 from headsync.events import Final, Partial
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
 from headsync.model_folder import ModelFolder
 from headsync.recognizer import Recognizer
 
@@ -71,14 +70,18 @@ class EngineCall(NamedTuple):
 class PacedEngine:
     """An engine that computes everything, then overwrites CTC scores to emit tokens at a fixed rate."""
 
-    def __init__(self, inner: Engine, rate: float, classes: int) -> None:
-        self.inner, self.rate, self.classes = inner, rate, classes
+    def __init__(self, inner: Engine, rate: float, folder: ModelFolder) -> None:
+        self.inner, self.rate, self.classes = inner, rate, folder.vocabulary.size
+        self.frame_seconds = folder.config.frame_rate.seconds
         self.done: list[EngineCall] = []  # since the list was cleared
         self._frame = 0
 
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
+    def start_front(self, batch: int) -> State:
+        return self.inner.start_front(batch)
+
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
         self.done.append(EngineCall("embed", features_BTF.shape[1], 0))
-        return self.inner.embed(features_BTF)
+        return self.inner.embed(features_BTF, state)
 
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
@@ -88,7 +91,7 @@ class PacedEngine:
         log_ctc_BTV = encoded.log_ctc_BTV + UNSURE
         self.done.append(EngineCall("encode", x_BWE.shape[1], log_ctc_BTV.shape[1]))
         for t in range(log_ctc_BTV.shape[1]):
-            before, after = (int(self.rate * ENCODER_FRAME_SECONDS * (self._frame + more)) for more in (0, 1))
+            before, after = (int(self.rate * self.frame_seconds * (self._frame + more)) for more in (0, 1))
             said = 1 + 7 * before % (self.classes - 2) if after > before else 0
             log_ctc_BTV[0, t, said] = SURE
             self._frame += 1
@@ -142,7 +145,7 @@ class MatrixProducts:
             yield from self._decode(call)
 
     def _embed(self, features: int) -> Iterator[Product]:
-        network, columns = self.config.network, self.config.features.columns
+        network, columns = self.config.network, self.config.columns
         inputs = 1
         for _ in range(2):
             features, columns = (features - 3) // 2 + 1, (columns - 3) // 2 + 1
@@ -190,7 +193,7 @@ class MatrixProducts:
 
 def measure(folder: ModelFolder, engine: Engine, seconds: float, rate: float, **settings: float) -> Speed:
     """Stream noise through a recogniser that emits tokens at a rate."""
-    paced = PacedEngine(engine, rate, folder.vocabulary.size)
+    paced = PacedEngine(engine, rate, folder)
     decoding = replace(folder.config.decoding, **settings)  # type: ignore[arg-type]
     session = Recognizer(folder, paced, decoding).session()
     products = MatrixProducts(folder.config, folder.vocabulary.size)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from headsync.errors import AudioError
 from headsync.frontend.decoders import Block, decode
+from headsync.frontend.frame_rate import SAMPLE_RATE as SAMPLE_RATE
 
-SAMPLE_RATE = 16_000
 LOWEST_RATE, HIGHEST_RATE = 4_000, 192_000
 MOST_CHANNELS = 64
 LARGEST_FLOAT = 16.0  # 24 dB above full scale: larger than any audio, smaller than unscaled integers of speech

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import kaldi_native_fbank
 import numpy as np
@@ -25,7 +25,7 @@ from headsync._atomic_write import write_atomically
 from headsync.config import FeaturesConfig
 from headsync.errors import ModelError
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
-from headsync.frontend.frame_rate import FRAME_SAMPLES, HOP_SAMPLES, NUM_MEL
+from headsync.frontend.frame_rate import FRAME_SAMPLES, HOP_SAMPLES, LOG_MEL, NUM_MEL, FrameRate
 from headsync.frontend.pitch import Pitch, PitchState
 
 _PCM_SCALE = np.float32(32768.0)  # Kaldi computes energies of 16-bit samples
@@ -68,6 +68,7 @@ class Features:
     """The features of a model as a stream: log-mel energies, with or without pitch."""
 
     pitch: Pitch | None = None
+    rate: ClassVar[FrameRate] = LOG_MEL
 
     @classmethod
     def of(cls, config: FeaturesConfig) -> Features:
@@ -97,12 +98,22 @@ class Features:
         energies = log_mel(samples)
         return np.concatenate([energies, self.pitch.whole(samples)], axis=1) if self.pitch else energies
 
+    def levels(self, frames: FloatArray) -> FloatArray:
+        """The level of each frame in decibels: the mean of its energies before normalisation."""
+        decibels: FloatArray = frames[:, :NUM_MEL].mean(1, dtype=np.float64) * (10 / np.log(10))
+        return decibels
+
 
 class Statistics(NamedTuple):
     """Mean and standard deviation of every column over a training set: global, hence known at the start of a stream."""
 
     mean: FloatArray  # (80,) or (83,)
     deviation: FloatArray
+
+    @classmethod
+    def identity(cls, columns: int) -> Statistics:
+        """Statistics that leave features as they are."""
+        return cls(np.zeros(columns, np.float32), np.ones(columns, np.float32))
 
     @classmethod
     def of(cls, utterances: Iterable[FloatArray]) -> Statistics:
@@ -138,12 +149,6 @@ class Statistics(NamedTuple):
 def normalise(frames: FloatArray, statistics: Statistics) -> FloatArray:
     """Frames with zero mean and unit variance over the training set: the input of the network."""
     return (frames - statistics.mean) / statistics.deviation
-
-
-def levels(frames: FloatArray) -> FloatArray:
-    """The level of each frame in decibels: the mean of its energies before normalisation."""
-    decibels: FloatArray = frames[:, :NUM_MEL].mean(1, dtype=np.float64) * (10 / np.log(10))
-    return decibels
 
 
 def _fits(array: FloatArray, columns: int) -> bool:

@@ -1,20 +1,53 @@
-"""The ratios of samples, feature frames, encoder frames and seconds, shared by all stages."""
+"""The ratios of samples, feature frames, encoder frames and seconds; each kind of front end has its own."""
 
 from __future__ import annotations
 
-NUM_MEL, NUM_PITCH = 80, 3  # columns of features
-FRAME_SAMPLES, HOP_SAMPLES = 400, 160  # of 16 kHz: a feature frame of 25 ms every 10 ms
+from dataclasses import dataclass
 
-SUBSAMPLING = 4  # feature frames in an encoder frame: two CNN layers of stride 2
-OVERLAP_FRAMES = 3  # output k of the CNN sees feature frames 4k to 4k+6
-ENCODER_FRAME_SECONDS = 0.04
-
-
-def embedded_frames(feature_frames: int) -> int:
-    """The number of encoder frames for a number of feature frames."""
-    return max(0, (feature_frames - OVERLAP_FRAMES) // SUBSAMPLING)
+SAMPLE_RATE = 16_000
+NUM_MEL, NUM_PITCH = 80, 3  # columns of log-mel features
+FRAME_SAMPLES, HOP_SAMPLES = 400, 160  # a log-mel frame of 25 ms every 10 ms
+FOREVER_SECONDS = 1e9  # what infinity means in a stream: some thirty years
 
 
-def needed_features(encoder_frames: int) -> int:
-    """The number of feature frames that a number of encoder frames needs."""
-    return SUBSAMPLING * encoder_frames + OVERLAP_FRAMES
+@dataclass(frozen=True)
+class FrameRate:
+    """How a front end goes from samples to feature frames, and the network from these to encoder frames."""
+
+    window: int  # samples of a feature frame
+    hop: int  # samples from one feature frame to the next
+    stride: int  # feature frames from one encoder frame to the next
+    overlap: int  # feature frames that an encoder frame sees beyond its stride
+
+    @property
+    def seconds(self) -> float:
+        """From one encoder frame to the next."""
+        return self.hop * self.stride / SAMPLE_RATE
+
+    @property
+    def features_per_second(self) -> float:
+        return SAMPLE_RATE / self.hop
+
+    def features(self, samples: int) -> int:
+        """The number of feature frames of a number of samples."""
+        return max(0, (samples - self.window) // self.hop + 1)
+
+    def embedded(self, features: int) -> int:
+        """The number of encoder frames for a number of feature frames."""
+        return max(0, (features - self.overlap) // self.stride)
+
+    def needed(self, frames: int) -> int:
+        """The number of feature frames that a number of encoder frames needs."""
+        return self.stride * frames + self.overlap
+
+    def needed_samples(self, frames: int) -> int:
+        """The number of samples that a number of encoder frames needs."""
+        return (self.needed(frames) - 1) * self.hop + self.window
+
+    def frames(self, seconds: float) -> int:
+        """The number of encoder frames of a time."""
+        return round(min(seconds, FOREVER_SECONDS) / self.seconds)
+
+
+LOG_MEL = FrameRate(FRAME_SAMPLES, HOP_SAMPLES, stride=4, overlap=3)  # two CNN layers: frame k sees 4k to 4k+6
+WAVEFORM = FrameRate(window=64, hop=64, stride=12, overlap=8)  # pairs of states of 24 ms, each of 14 blocks of samples

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headsync.frontend.frame_rate import embedded_frames
+from headsync.frontend.frame_rate import LOG_MEL
 
 
 class ConvFront(nn.Module):
@@ -23,7 +23,7 @@ class ConvFront(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(1, kernels, 3, 2)
         self.second = nn.Conv2d(kernels, kernels, 3, 2)
-        self.out = nn.Linear(kernels * embedded_frames(features), width)
+        self.out = nn.Linear(kernels * LOG_MEL.embedded(features), width)
         for layer in (self.first, self.second):  # keep the size of the signal through the ReLUs
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             assert layer.bias is not None

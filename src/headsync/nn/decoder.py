@@ -59,15 +59,21 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(network.width, 3 * network.width)
         self.out = nn.Linear(network.width, network.width)
 
+    def project(self, x: Tensor, places: Tensor) -> Tensor:
+        """Query, key and value of tokens at these places, side by side."""
+        return self.query_key_value(x)
+
     def whole(self, x_BLE: Tensor) -> Tensor:
-        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BLE).chunk(3, -1))
+        places_L = torch.arange(x_BLE.shape[1], device=x_BLE.device)
+        q, k, v = (split_heads(part, self.heads) for part in self.project(x_BLE, places_L).chunk(3, -1))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         future = torch.ones(x_BLE.shape[1], x_BLE.shape[1], dtype=torch.bool, device=x_BLE.device).triu(1)
         weights = dropout(scores.masked_fill(future, -torch.inf).softmax(-1), self.dropout, self.training)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
     def step(self, x_BE: Tensor, past_k: Tensor, past_v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BE.unsqueeze(1)).chunk(3, -1))
+        place_1 = torch.tensor([past_k.shape[2]], device=x_BE.device)
+        q, k, v = (split_heads(part, self.heads) for part in self.project(x_BE.unsqueeze(1), place_1).chunk(3, -1))
         k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
         weights = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1)
         return self.out((weights @ v).transpose(1, 2).flatten(1)), k, v
@@ -147,13 +153,13 @@ class Decoder(nn.Module):
         exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
         frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding is inert, whatever it holds
         frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
-        x = self.dropout(self._embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
+        x = self.dropout(self.embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
         alignments = []
         for layer in self.layers:
             x, aligned = layer.whole(x, frames_BTE, limit_BL)
             if aligned is not None:
                 alignments.append(aligned)
-        return self.out(self.norm(x)), alignments
+        return self.scores(x), alignments
 
     def project(self, frames_BTE: Tensor) -> Memory:
         """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""
@@ -162,6 +168,8 @@ class Decoder(nn.Module):
 
     def place(self, memory: Memory, first: int) -> Memory:
         """Projected frames with their places, the first one being frame `first` of the utterance."""
+        if not self.has_frame_positions:
+            return memory
         places_BTE = self._frame_positions(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
         pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.attending]
         keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
@@ -177,7 +185,7 @@ class Decoder(nn.Module):
     def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: AttentionWindow) -> Stepped:
         """The step after `tokens`, on the placed frames in `memory`. A memory of one row serves all hypotheses."""
         place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
-        x = self._embed(tokens_B, place)
+        x = self.embed(tokens_B, place)
         keys, values, outcomes = [], [], []
         frames = zip(memory.keys_BNHTD.unbind(1), memory.values_BNHTD.unbind(1), strict=True)
         seen = zip(frames, state.mechanisms, strict=True)
@@ -191,16 +199,21 @@ class Decoder(nn.Module):
             values.append(v)
         after = DecoderState(torch.stack(keys, 1), torch.stack(values, 1), tuple(a.state for a in outcomes))
         return Stepped(
-            logits_BV=self.out(self.norm(x)),
+            logits_BV=self.scores(x),
             end_BNH=torch.stack([a.end_BH for a in outcomes], 1),
             ready_B=torch.stack([a.ready_B for a in outcomes], 1).all(1),
             weights_BHT=outcomes[-1].weights_BHT,
             state=after,
         )
 
-    def _embed(self, tokens: Tensor, places: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """Tokens at these places of a text."""
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits of the next token."""
+        return self.out(self.norm(x))
 
     def frame_positions(self, frames_T: Tensor) -> Tensor:
         """What is added to encoder frames for their positions, (T, E): sinusoids, or zeros if the recipe has none."""

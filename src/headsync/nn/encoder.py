@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import EncoderConfig, NetworkConfig
-from headsync.frontend.frame_rate import OVERLAP_FRAMES, SUBSAMPLING
+from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn import contextual_block
 from headsync.nn.conv import ConvFront
 from headsync.nn.layers import FeedForward, positions, split_heads
@@ -104,7 +104,7 @@ class ChunkEncoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, network: NetworkConfig, features: int) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.embedded_width = config, network.width
         self.span = config.left_frames + config.centre_frames + config.right_frames
         self.front = ConvFront(features, network.kernels, network.width)
         bias_HS = _near_and_far(network.heads, self.span) if config.positions == "distance" else None
@@ -116,7 +116,7 @@ class ChunkEncoder(nn.Module):
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """All windows of whole utterances at once, for training: frames, and how many of each row exist."""
-        frames_B = ((lengths_B - OVERLAP_FRAMES) // SUBSAMPLING).clamp(min=0)
+        frames_B = ((lengths_B - LOG_MEL.overlap) // LOG_MEL.stride).clamp(min=0)
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         x_BTE = self.front(features_BTF.masked_fill(padding[:, :, None], 0.0))
         batch, frames = x_BTE.shape[:2]
@@ -136,8 +136,16 @@ class ChunkEncoder(nn.Module):
         context_BNE = weight.new_zeros(batch, layers if mode == "contextual" else 0, len(weight))
         return EncoderState(left_BNLE, torch.zeros(batch, dtype=torch.long, device=weight.device), context_BNE)
 
-    def step(self, x_BWE: Tensor, length_B: Tensor, state: EncoderState) -> tuple[Tensor, EncoderState]:
+    def start_front(self, batch: int) -> tuple[Tensor, ...]:
+        """The front end has no state."""
+        return ()
+
+    def embed(self, features_BTF: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.front(features_BTF), state
+
+    def step(self, x_BWE: Tensor, length_B: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, EncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
+        state = EncoderState(*state)
         left, centre = state.left_BNLE.shape[2], self._window(x_BWE.shape[1]).centre
         exists_BL = torch.arange(left, device=x_BWE.device) >= left - state.seen_B[:, None]
         exists_BW = torch.arange(x_BWE.shape[1], device=x_BWE.device) < length_B[:, None]

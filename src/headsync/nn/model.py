@@ -14,6 +14,9 @@ from headsync.attention.base import Aligned
 from headsync.config import Config
 from headsync.nn.decoder import Decoder
 from headsync.nn.encoder import ChunkEncoder
+from headsync.nn.rotary import CtcHead
+from headsync.nn.rotary_decoder import RotaryDecoder
+from headsync.nn.rotary_encoder import RotaryEncoder
 
 
 class Output(NamedTuple):
@@ -30,9 +33,16 @@ class Model(nn.Module):
 
     def __init__(self, config: Config, features: int, classes: int) -> None:
         super().__init__()
-        self.encoder = ChunkEncoder(config.encoder, config.network, features)
-        self.ctc = nn.Linear(config.network.width, classes)
-        self.decoder = Decoder(config.decoder, config.network, classes)
+        self.encoder: ChunkEncoder | RotaryEncoder
+        self.ctc: nn.Linear | CtcHead
+        if config.network.family == "moonshine":
+            self.encoder = RotaryEncoder(config.encoder, config.network)
+            self.ctc = CtcHead(config.network, classes)
+            self.decoder: Decoder = RotaryDecoder(config.decoder, config.network, classes)
+        else:
+            self.encoder = ChunkEncoder(config.encoder, config.network, features)
+            self.ctc = nn.Linear(config.network.width, classes)
+            self.decoder = Decoder(config.decoder, config.network, classes)
         self.start = classes - 1  # the token with which every text begins
         self.decodes = True
 

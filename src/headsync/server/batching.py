@@ -84,9 +84,12 @@ class BatchingEngine:
         """The number of waiting calls."""
         return len(self._waiting)
 
-    def embed(self, features_BTF: FloatArray) -> FloatArray:
-        shape = ("embed", features_BTF.shape[1:], features_BTF.dtype)
-        return self._submit(_Call(self._embed, shape, features_BTF, (len(features_BTF), 0)))  # type: ignore[no-any-return]
+    def start_front(self, batch: int) -> State:
+        return self.inner.start_front(batch)
+
+    def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
+        arguments = (features_BTF, state)
+        return self._submit(_Call(self._embed, ("embed", _shape(arguments)), arguments, (len(features_BTF), 0)))  # type: ignore[no-any-return]
 
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
@@ -156,10 +159,10 @@ class BatchingEngine:
             if self._waiting:
                 self._waiting[0].wake.set()
 
-    def _embed(self, calls: Sequence[FloatArray]) -> list[FloatArray]:
+    def _embed(self, calls: Sequence[tuple[FloatArray, State]]) -> list[tuple[FloatArray, State]]:
         if len(calls) == 1:
-            return [self.inner.embed(calls[0])]
-        return _split_rows(self.inner.embed(np.concatenate(calls)), [len(features) for features in calls])
+            return [self.inner.embed(*calls[0])]
+        return _split_rows(self.inner.embed(*join_rows(*calls)), [len(features) for features, _ in calls])
 
     def _encode(self, calls: Sequence[_EncodeArguments]) -> list[Encoded]:
         if len(calls) == 1:

@@ -22,12 +22,13 @@ from headsync.config import Config, DataConfig
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.shards import is_sharded, read_shards
 from headsync.errors import ConfigError, DataError
-from headsync.frontend.features import Features, Statistics
+from headsync.frontend.features import Statistics
+from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, checksummed, save_folder
 from headsync.nn.model import Model, Output
 from headsync.text.vocabulary import Vocabulary, build_vocabulary
 from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
-from headsync.training.bucketing import FRAMES_PER_SECOND, Split, at_speeds, plan, plan_shards
+from headsync.training.bucketing import Split, at_speeds, plan, plan_shards
 from headsync.training.checkpoint import Optimiser, Progress
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.forced_alignment import trigger_limits
@@ -63,9 +64,9 @@ class AsrTask(Task[Batch, DevResult]):
     remedy = "lower training.noam_factor or raise training.warmup_updates"
 
     def __post_init__(self) -> None:
-        self.features = Features.of(self.config.features)
+        self.features = build_features(self.config)
         self.terms = loss_terms(self.config.training)
-        self.style = Style(_figures, _dev_figures, "s/s", FRAMES_PER_SECOND)
+        self.style = Style(_figures, _dev_figures, "s/s", self.features.rate.features_per_second)
 
     def batches(self, progress: Progress, split: Split) -> Epoch[Batch]:
         batches = self.train_batches(progress.epoch)
@@ -76,7 +77,7 @@ class AsrTask(Task[Batch, DevResult]):
         return noam(progress.update + 1, self.config.network.width, settings.noam_factor, settings.warmup_updates)
 
     def loss(self, network: nn.Module, part: Batch, update: int) -> Losses:
-        batch = part.to(self.model.ctc.weight.device)
+        batch = part.to(next(self.model.parameters()).device)
         return joint_loss(self._output(network, batch, update), batch, self.terms)
 
     def evaluate(self, update: int, ranks: Ranks) -> DevResult:
@@ -175,7 +176,7 @@ def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevR
 def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     """The network with its initial weights."""
     torch.manual_seed(config.training.seed)
-    model = Model(config, config.features.columns, vocabulary.size)
+    model = Model(config, config.columns, vocabulary.size)
     if config.training.alone:
         model.decodes = False
         model.decoder.requires_grad_(False)
@@ -228,7 +229,7 @@ def _usable(
 ) -> list[Utterance]:
     path = getattr(config.data, name)
     try:
-        fit, short = usable(utterances, vocabulary)
+        fit, short = usable(utterances, vocabulary, config.frame_rate)
     except DataError as error:
         remedy = "set data.unknown = true, or correct the texts: the vocabulary is built from data.train"
         raise DataError(f"data.{name} = {path!r}: {error} {remedy}") from None

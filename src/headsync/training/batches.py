@@ -27,9 +27,10 @@ from headsync.corpora.shards import in_shard, read_members
 from headsync.errors import AudioError, DataError, HeadsyncError
 from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
 from headsync.frontend.features import Features, Statistics, normalise
-from headsync.frontend.frame_rate import embedded_frames
+from headsync.frontend.frame_rate import LOG_MEL, SAMPLE_RATE, FrameRate
+from headsync.frontend.waveform import AnyFeatures, Waveform
 from headsync.text.vocabulary import Vocabulary
-from headsync.training.bucketing import FRAMES_PER_SECOND, WHOLE, Share, Split
+from headsync.training.bucketing import WHOLE, Share, Split
 from headsync.training.spec_augment import mask
 
 PADDING = -100  # in targets: no output step here
@@ -48,7 +49,7 @@ class Batch(NamedTuple):
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def features_of(utterance: Utterance, features: Features, sound: bytes | None = None) -> FloatArray:
+def features_of(utterance: Utterance, features: AnyFeatures, sound: bytes | None = None) -> FloatArray:
     """The features of a recording of any rate and number of channels; `sound` is its content, if already read.
 
     A higher speed declares a higher sampling rate, which raises the pitch as well.
@@ -67,22 +68,26 @@ def _decoded(sound: bytes, name: str) -> tuple[FloatArray, int]:
     return samples, rate
 
 
-def statistics_of(utterances: Sequence[Utterance], features: Features, most: int = 1000) -> Statistics:
-    """Global mean and deviation, from at most about `most` utterances, evenly selected."""
+def statistics_of(utterances: Sequence[Utterance], features: AnyFeatures, most: int = 1000) -> Statistics:
+    """Global mean and deviation, from at most about `most` utterances, evenly selected; samples stay as they are."""
+    if isinstance(features, Waveform):
+        return Statistics.identity(features.rate.window)
     stride = max(1, len(utterances) // most)
     chosen = utterances[::stride]
     sounds = read_members(chosen)
     return Statistics.of(features_of(u, features, sounds.get(u.id)) for u in chosen)
 
 
-def usable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> tuple[list[Utterance], list[Utterance]]:
+def usable(
+    utterances: Sequence[Utterance], vocabulary: Vocabulary, rate: FrameRate = LOG_MEL
+) -> tuple[list[Utterance], list[Utterance]]:
     """Those that CTC can align, and those with too few frames for their text."""
     fit: list[Utterance] = []
     short: list[Utterance] = []
     for utterance in utterances:
         tokens = vocabulary.encode(utterance.text)
         repeats = sum(a == b for a, b in itertools.pairwise(tokens))
-        frames = embedded_frames(round(utterance.seconds * FRAMES_PER_SECOND) - 2)
+        frames = rate.embedded(rate.features(round(utterance.seconds * SAMPLE_RATE)))
         (fit if frames >= max(1, len(tokens) + repeats) else short).append(utterance)
     return fit, short
 
@@ -97,7 +102,7 @@ class Batches(Dataset[Batch]):
         statistics: Statistics,
         rows: Sequence[Sequence[int]],
         augment: tuple[TrainingConfig, int] | None = None,  # settings and epoch
-        features: Features = ENERGIES,
+        features: AnyFeatures = ENERGIES,
     ) -> None:
         self.utterances, self.vocabulary, self.statistics = utterances, vocabulary, statistics
         self.rows, self.augment, self.features = rows, augment, features

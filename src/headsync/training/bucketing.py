@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headsync.corpora.manifest import Utterance
 
-FRAMES_PER_SECOND = 100
+FRAMES_PER_SECOND = 100  # unit of training.batch_frames, whatever the features of the model
 P = TypeVar("P")
 
 

@@ -22,8 +22,8 @@ from headsync.attention.softmax import Triggered
 from headsync.config import Config
 from headsync.corpora.manifest import Utterance
 from headsync.engine.torch import TorchEngine
-from headsync.frontend.features import Features, normalise
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
+from headsync.frontend.features import normalise
+from headsync.frontend.waveform import build_features
 from headsync.model_folder import ModelFolder, load_folder
 from headsync.nn.model import Model
 from headsync.training.batches import PADDING, Batch, collate, features_of
@@ -124,7 +124,7 @@ def _backward(moves: list[Tensor], last_B: Tensor) -> Tensor:
 
 def _align_words(folder: ModelFolder, network: Model, utterance: Utterance) -> tuple[AlignedWord, ...]:
     tokens = folder.vocabulary.encode(utterance.text)
-    features = features_of(utterance, Features.of(folder.config.features))
+    features = features_of(utterance, build_features(folder.config))
     batch = collate([normalise(features, folder.statistics)], [tokens], folder.vocabulary.end)
     frames_BTE, frames_B = network.encoder.whole(batch.features_BTF, batch.lengths_B)
     first_BL = first_frames(network.ctc(frames_BTE).log_softmax(-1), frames_B, batch.targets_BL)
@@ -132,5 +132,6 @@ def _align_words(folder: ModelFolder, network: Model, utterance: Utterance) -> t
     if NOWHERE in frames[: len(tokens)]:
         return ()
     spans = folder.vocabulary.words(tokens)
+    seconds = folder.config.frame_rate.seconds
     edges = ((frames[span.first], frames[span.end - 1] + 1) for span in spans)
-    return tuple(AlignedWord(*(round(frame * ENCODER_FRAME_SECONDS, 3) for frame in pair)) for pair in edges)
+    return tuple(AlignedWord(*(round(frame * seconds, 3) for frame in pair)) for pair in edges)

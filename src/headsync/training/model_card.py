@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from torch import nn
 
 from headsync.config import Config
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
 from headsync.text.vocabulary import Vocabulary
 from headsync.training.checkpoint import Progress
 
@@ -55,7 +54,7 @@ def recogniser_card(
     dev: tuple[float, str],
 ) -> str:
     """The card of a recogniser; `dev` is its loss, and its errors in words."""
-    frame = round(ENCODER_FRAME_SECONDS * 1000)
+    frame = round(config.frame_rate.seconds * 1000)
     return RECOGNISER.format(
         **_common(config, vocabulary, model, progress),
         attention=config.decoder.attention,

@@ -13,7 +13,8 @@ from torch import Tensor
 from headsync.config import Config, TrainingConfig
 from headsync.corpora.manifest import Utterance
 from headsync.errors import ConfigError, ModelError
-from headsync.frontend.features import Features, Statistics
+from headsync.frontend.features import Statistics
+from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, VOCABULARY, WEIGHTS, find
 from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
@@ -73,10 +74,10 @@ def take_statistics(
     path: Path, config: Config, utterances: Sequence[Utterance], say: Callable[[str], None]
 ) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
-    source, columns = config.training.encoder_from or config.training.start_from, config.features.columns
+    source, columns = config.training.encoder_from or config.training.start_from, config.columns
     if not path.exists() and source:
         Statistics.load(find(source) / STATISTICS, columns).save(path)
     elif not path.exists():
         say("measuring mean and variance of the features")
-        statistics_of(utterances, Features.of(config.features)).save(path)
+        statistics_of(utterances, build_features(config)).save(path)
     return Statistics.load(path, columns)

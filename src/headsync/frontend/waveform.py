@@ -1,0 +1,49 @@
+"""Samples as features: blocks of 64, for networks that begin with a convolution over the waveform.
+
+Shapes: samples (n,), blocks (t, 64).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headsync.config import Config
+from headsync.frontend.audio import FloatArray
+from headsync.frontend.features import Features
+from headsync.frontend.frame_rate import WAVEFORM
+
+SILENCE_POWER = 1e-10  # added to powers, so that digital silence has a level: -100 dB
+
+
+class Waveform:
+    """Blocks of samples as a stream, with the interface of `Features`."""
+
+    rate = WAVEFORM
+    delay_samples = 0
+
+    def start(self) -> FloatArray:
+        """The state before the first sample: samples of a block that is not complete."""
+        return np.zeros(0, np.float32)
+
+    def step(self, samples: FloatArray, state: FloatArray, final: bool = False) -> tuple[FloatArray, FloatArray]:
+        """The blocks that these samples complete, and the state."""
+        waiting = np.concatenate([state, samples])
+        end = len(waiting) // WAVEFORM.hop * WAVEFORM.hop
+        return waiting[:end].reshape(-1, WAVEFORM.window), waiting[end:].copy()
+
+    def whole(self, samples: FloatArray) -> FloatArray:
+        """Every block of a whole utterance."""
+        return self.step(samples, self.start())[0]
+
+    def levels(self, blocks: FloatArray) -> FloatArray:
+        """The level of each block in decibels."""
+        decibels: FloatArray = 10 * np.log10(np.square(blocks, dtype=np.float64).mean(1) + SILENCE_POWER)
+        return decibels
+
+
+AnyFeatures = Features | Waveform
+
+
+def build_features(config: Config) -> AnyFeatures:
+    """The features that a model hears."""
+    return Waveform() if config.network.family == "moonshine" else Features.of(config.features)

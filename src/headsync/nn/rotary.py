@@ -1,0 +1,95 @@
+"""Pieces that the encoder and the decoder with rotary positions share.
+
+A position turns pairs of entries of a query or key by angles that grow with the position, so that products of queries
+and keys depend on distances alone. Entry n of the first half of the rotated entries is paired with entry n of the
+second half. Angles are computed in double precision: a stream may run for days.
+
+Shapes: R rotated entries of a head, D head width, E width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headsync.attention.dropout import dropout
+from headsync.config import NetworkConfig
+
+MOST_ROTATED = 32  # entries of a head; the others know nothing of positions
+SLOWEST = 10_000.0
+
+
+class Turns(NamedTuple):
+    """Cosine and sine of the angles of some positions, (..., R / 2) each."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def over_heads(self) -> Turns:
+        """For an axis of heads before the entries."""
+        return Turns(self.cos.unsqueeze(-2), self.sin.unsqueeze(-2))
+
+
+def rotated_entries(head_width: int) -> int:
+    return min(MOST_ROTATED, head_width)
+
+
+def turns(places: Tensor, head_width: int, dtype: torch.dtype) -> Turns:
+    """The angles of positions."""
+    size = rotated_entries(head_width)
+    rates = torch.exp(torch.arange(0, size, 2, device=places.device).double() * (-math.log(SLOWEST) / size))
+    angles = torch.remainder(places.double().unsqueeze(-1) * rates, 2 * math.pi).to(dtype)
+    return Turns(angles.cos(), angles.sin())
+
+
+def rotate(x: Tensor, by: Turns) -> Tensor:
+    """Queries or keys (..., D) at their positions."""
+    half = by.cos.shape[-1]
+    one, other, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat([one * by.cos - other * by.sin, other * by.cos + one * by.sin, rest], -1)
+
+
+class GeluFeedForward(nn.Module):
+    """Norm, two linear layers with a GELU between."""
+
+    def __init__(self, network: NetworkConfig, norm_bias: bool = False) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(network.width, bias=norm_bias)
+        self.first = nn.Linear(network.width, network.feedforward)
+        self.second = nn.Linear(network.feedforward, network.width)
+        self.dropout = network.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(dropout(F.gelu(self.first(self.norm(x))), self.dropout, self.training))
+
+
+class GatedFeedForward(nn.Module):
+    """Norm, two linear layers; half of what the first one gives is the gate of the other half."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(network.width, bias=False)
+        self.first = nn.Linear(network.width, 2 * network.feedforward)
+        self.second = nn.Linear(network.feedforward, network.width)
+        self.dropout = network.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, gate = self.first(self.norm(x)).chunk(2, -1)
+        return self.second(dropout(F.silu(gate) * y, self.dropout, self.training))
+
+
+class CtcHead(nn.Module):
+    """A feed-forward block with a residual connection, a norm and the output layer of CTC."""
+
+    def __init__(self, network: NetworkConfig, classes: int) -> None:
+        super().__init__()
+        self.feedforward = GeluFeedForward(network, norm_bias=True)
+        self.norm = nn.LayerNorm(network.width)
+        self.out = nn.Linear(network.width, classes)
+
+    def forward(self, frames_BTE: Tensor) -> Tensor:
+        return self.out(self.norm(frames_BTE + self.feedforward(frames_BTE)))
