@@ -1,9 +1,10 @@
-"""The published policy, from audio to events, against a literal Algorithm 1 over the whole decoder."""
+"""The published policy of every mechanism, from audio to events, against literal searches over the whole decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from headsync.text.vocabulary import Vocabulary
 from headsync.training import train
 from random_weights import scrambled
 from reference.ctc import prefix_scores
-from reference.decoding import Paper
+from reference.decoding import BlockByBlock, FrameByFrame, LabelByLabel, Published
 
 VOCABULARY = Vocabulary("characters", ("<space>", *"abcd"))
 WHOLE = EndpointConfig(whole_recording=True)
@@ -52,11 +53,11 @@ def noise(seconds: float = 1.5) -> np.ndarray:
     return (loudness * rng.standard_normal(len(loudness))).astype(np.float32)
 
 
-def random_model(folder: Path, attention: str, seed: int) -> tuple[ModelFolder, Model]:
+def random_model(folder: Path, attention: str, seed: int, **decoder: Any) -> tuple[ModelFolder, Model]:
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
         encoder=EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
-        decoder=DecoderConfig(2, attention, energy_bias=-2.0),
+        decoder=DecoderConfig(2, attention, **{"energy_bias": -2.0, **decoder}),
         endpoint=WHOLE,
     )
     model = scrambled(Model(config, NUM_MEL, VOCABULARY.size), seed)
@@ -68,7 +69,7 @@ def random_model(folder: Path, attention: str, seed: int) -> tuple[ModelFolder, 
 
 def both(
     folder: ModelFolder, model: Model, samples: np.ndarray, decoding: DecodingConfig, cuts: tuple[int, ...] = ()
-) -> tuple[Final, Paper]:
+) -> tuple[Final, Published]:
     """The one Final of a recording, and the same system as the paper has it."""
     recognizer = Recognizer(folder, TorchEngine(model), decoding, endpoint=WHOLE)
     session = recognizer.session()
@@ -78,11 +79,15 @@ def both(
     assert len(finals) == 1
     features = normalise(Features.of(folder.config.features).whole(samples), folder.statistics)
     frames, _ = model.encoder.whole(torch.tensor(features, dtype=torch.float64)[None], torch.tensor([len(features)]))
-    paper = Paper(
+    settings = (
         model, folder.config.decoder.attention, frames[0], model.ctc(frames).log_softmax(-1)[0].numpy(),
-        decoding.lookahead_frames, decoding.ctc_weight, decoding.beam, decoding.halting,
-        5 + decoding.most_tokens_per_frame * frames.shape[1],
+        decoding.lookahead_frames, decoding.ctc_weight, decoding.beam, decoding.halting, decoding.most_tokens_per_frame,
     )  # fmt: skip
+    paper: Published = LabelByLabel(*settings)
+    if folder.config.decoder.attention == "triggered":
+        paper = FrameByFrame(*settings, ahead=folder.config.decoder.trigger_frames)
+    elif folder.config.decoder.attention == "bs-dec":
+        paper = BlockByBlock(*settings, block=folder.config.encoder.centre_frames)
     return finals[0], paper
 
 
@@ -94,6 +99,27 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
     folder, model = random_model(tmp_path, attention, seed)
     decoding = DecodingConfig(
         policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4, most_tokens_per_frame=0.4,
+        halting="free" if seed == 3 else "monotone",
+    )  # fmt: skip
+    final, paper = both(folder, model, noise(), decoding)
+    expected = paper.decode()
+    assert final.text == VOCABULARY.decode(expected.y)
+    assert final.halts == expected.t
+    assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
+    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("attention", sorted({*MECHANISMS} - {"hs-dacs", "dacs", "acs"}))
+@pytest.mark.parametrize(("beam", "ctc"), [(1, 0.3), (3, 0.0), (3, 0.4)])
+def test_the_published_policy_of_the_other_mechanisms(
+    tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
+) -> None:
+    """They fire by themselves, are triggered by CTC, go block by block, or see all frames; pushed at once, in pieces."""
+    folder, model = random_model(tmp_path, attention, seed, wait_frames=3, wait_from="first", trigger_frames=2)
+    ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
+    decoding = DecodingConfig(
+        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4, most_tokens_per_frame=0.3,
         halting="free" if seed == 3 else "monotone",
     )  # fmt: skip
     final, paper = both(folder, model, noise(), decoding)

@@ -26,20 +26,34 @@ def probability_of_prefix(tokens: tuple[int, ...], log_p: Array) -> float:
 
 def prefix_scores(tokens: tuple[int, ...], log_p: Array) -> tuple[float, float]:
     """log psi and log r_T by their recursions, from the first frame to the last; `np.logaddexp` of two numbers only."""
-    frames = len(log_p)
-    label, blank = [-np.inf] * (frames + 1), [0.0]  # r^n and r^b of the empty prefix, from before the first frame on
-    for t in range(frames):
-        blank.append(blank[t] + log_p[t][0])
+    label, blank = blanks_follow((-np.inf,), (0.0,), log_p)  # of the empty prefix, from before the first frame on
     psi = 0.0
     for place, c in enumerate(tokens):
-        repeats = place > 0 and tokens[place - 1] == c
-        phi = [blank[t] if repeats else np.logaddexp(label[t], blank[t]) for t in range(frames + 1)]
-        label, blank, psi = [-np.inf], [-np.inf], -np.inf
-        for t in range(frames):
-            psi = np.logaddexp(psi, phi[t] + log_p[t][c])
-            blank.append(np.logaddexp(label[t], blank[t]) + log_p[t][0])
-            label.append(np.logaddexp(label[t], phi[t]) + log_p[t][c])
-    return psi, np.logaddexp(label[frames], blank[frames])
+        psi, label, blank = extended(label, blank, place > 0 and tokens[place - 1] == c, c, log_p)
+    return psi, np.logaddexp(label[-1], blank[-1])
+
+
+Path = tuple[float, ...]  # r^n or r^b of a prefix, from before the first frame on
+
+
+def extended(label: Path, blank: Path, repeats: bool, c: int, log_p: Array) -> tuple[float, Path, Path]:
+    """psi, r^n and r^b of a prefix with the token c after it, on the frames that the prefix has heard."""
+    frames = len(label) - 1
+    phi = [blank[t] if repeats else np.logaddexp(label[t], blank[t]) for t in range(frames + 1)]
+    psi, label_c, blank_c = -np.inf, [-np.inf], [-np.inf]
+    for t in range(frames):
+        psi = np.logaddexp(psi, phi[t] + log_p[t][c])
+        blank_c.append(np.logaddexp(label_c[t], blank_c[t]) + log_p[t][0])
+        label_c.append(np.logaddexp(label_c[t], phi[t]) + log_p[t][c])
+    return psi, tuple(label_c), tuple(blank_c)
+
+
+def blanks_follow(label: Path, blank: Path, log_p: Array) -> tuple[Path, Path]:
+    """r^n and r^b of a prefix after more frames, if nothing but blanks follows: exact for the empty prefix alone."""
+    longer = list(blank)
+    for p in log_p:
+        longer.append(longer[-1] + p[0])
+    return (*label, *[-np.inf] * len(log_p)), tuple(longer)
 
 
 def _paths(log_p: Array) -> list[tuple[tuple[int, ...], float]]:
