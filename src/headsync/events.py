@@ -12,8 +12,9 @@ for long. An event that would repeat the one before is not sent. A stream opened
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Reason: TypeAlias = Literal["pause", "length", "silence"]
 
@@ -47,6 +48,21 @@ class Alternative:
     def to_dict(self) -> dict[str, Any]:
         """The alternative as JSON-able values."""
         return {"text": self.text, "behind": round(self.behind, 3)}
+
+
+class Stops(NamedTuple):
+    """What stopped the heads of all layers, summed over output steps."""
+
+    threshold: int = 0  # they stopped by themselves: the threshold was reached, or a boundary found
+    limit: int = 0  # the look-ahead M, a CTC trigger, or the end of a block
+    end: int = 0  # the end of the utterance
+
+    def plus(self, other: Sequence[int]) -> Stops:
+        """The sums."""
+        return Stops(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NO_STOPS = Stops()
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,8 @@ class Final:
     """The final text of an utterance; times as in `Partial`.
 
     `halts` holds for each token the encoder frame at which attention stopped; `cost_ratio` is r, eq. (10). The
-    `alternatives` are further hypotheses, best first; `decoding.nbest` is their number, the best included.
+    `alternatives` are further hypotheses, best first; `decoding.nbest` is their number, the best included. `stops`
+    counts what stopped the heads; it is not part of the JSON.
     """
 
     utterance: int
@@ -97,6 +114,7 @@ class Final:
     halts: tuple[int, ...]
     cost_ratio: float
     alternatives: tuple[Alternative, ...] = ()
+    stops: Stops = NO_STOPS
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""

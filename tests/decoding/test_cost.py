@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headsync.decoding.cost import cost_ratio
+from headsync.decoding.cost import cost_ratio, count_stops
+from headsync.engine import NO_LIMIT, Window
 
 
 def test_eq10_cost_ratio() -> None:
@@ -30,3 +31,15 @@ def test_no_steps_cost_nothing() -> None:
 def test_frames_that_there_are_not_cannot_be_consumed() -> None:
     with pytest.raises(AssertionError):
         cost_ratio(31, layers=1, heads=1, steps=1, frames=30)
+
+
+def test_what_stopped_the_heads() -> None:
+    """Two layers of two heads: by threshold, at the limit, at the end, and a head that has been lost before."""
+    end_BNH = np.array([
+        [[3, 7], [9, 10]],  # may look at 10 of 12 frames
+        [[3, 7], [9, 12]],  # may look at 14 of 12 frames, and no more will come
+        [[3, 7], [9, 12]],  # the same, but more may come: the last head stopped at the frame that arrived last
+        [[0, 7], [9, 12]],  # no limit, and no more will come
+    ])  # fmt: skip
+    window = Window(np.array([10, 14, 14, NO_LIMIT]), np.full(4, 12), np.array([False, True, False, True]))
+    assert count_stops(end_BNH, window).tolist() == [[3, 1, 0], [3, 0, 1], [4, 0, 0], [2, 0, 2]]

@@ -106,6 +106,7 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
     assert final.text == VOCABULARY.decode(expected.y)
     assert final.halts == expected.t
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
+    assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
     assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
 
 
@@ -115,7 +116,7 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
 def test_the_published_policy_of_the_other_mechanisms(
     tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
 ) -> None:
-    """They fire by themselves, are triggered by CTC, go block by block, or see all frames; pushed at once, in pieces."""
+    """They fire by themselves, are triggered by CTC, go block by block, or see all frames; at once and in pieces."""
     folder, model = random_model(tmp_path, attention, seed, wait_frames=3, wait_from="first", trigger_frames=2)
     ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
     decoding = DecodingConfig(
@@ -127,6 +128,7 @@ def test_the_published_policy_of_the_other_mechanisms(
     assert final.text == VOCABULARY.decode(expected.y)
     assert final.halts == expected.t
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
+    assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
     assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
 
 

@@ -10,12 +10,13 @@ import pytest
 import soundfile
 
 from fakes import COST_RATIO, WAIT_SECONDS, FakeRecognizer, FakeSession
+from headsync.cli.evaluate import rows
 from headsync.corpora.manifest import Utterance
 from headsync.errors import AudioError
 from headsync.evaluation.evaluate import Method, evaluate, summarise
 from headsync.evaluation.formatting import FormattingCounts
 from headsync.evaluation.timed_session import TimedSession
-from headsync.events import Event
+from headsync.events import Event, Stops
 
 
 def utterance(folder: Path, name: str, text: str, seconds: float) -> Utterance:
@@ -49,6 +50,16 @@ def test_the_report_sums_up_what_was_heard(utterances: list[Utterance]) -> None:
     assert delay is not None
     assert (delay.number, delay.p50, delay.p99) == pytest.approx((7, WAIT_SECONDS, WAIT_SECONDS))
     assert 0 < report.real_time_factor < 1
+
+
+def test_shares_of_what_ended_the_steps_are_pooled(utterances: list[Utterance]) -> None:
+    report = evaluate(FakeRecognizer("one two three", "four nine six", "", "eight"), utterances)
+    assert report.stops is None  # which the recogniser of this test does not count
+    counts = [Stops(6, 1, 1), Stops(0, 5, 0), Stops(), Stops(2, 0, 1)]
+    outcomes = [replace(each, stops=stops) for each, stops in zip(report.outcomes, counts, strict=True)]
+    shares = {"threshold": 0.5, "limit": 0.375, "end": 0.125}
+    assert summarise(outcomes, Method()).to_dict()["stops"] == shares
+    assert dict(rows(summarise(outcomes, Method())))["steps ended by threshold / M / end"] == "50.0% / 37.5% / 12.5%"
 
 
 def test_the_report_is_json(utterances: list[Utterance]) -> None:

@@ -1,7 +1,7 @@
 """One output step of the whole decoder, literally: layer after layer, head after head.
 
-The subject is what the mechanisms do. Norms, linear layers and feed-forward parts are those of the network, one position
-at a time. Nothing is a stream here: the whole utterance is known.
+The subject is what the mechanisms do. Norms, linear layers and feed-forward parts are those of the network, at one
+position after the other. Nothing is a stream here: the whole utterance is known.
 """
 
 from __future__ import annotations

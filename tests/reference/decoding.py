@@ -132,7 +132,7 @@ class FrameByFrame(Published):
         return [text for text in moved if text is not None]
 
     def _moved(self, y: tuple[int, ...], beam: dict[tuple[int, ...], Text], t: int) -> Text | None:
-        """r^n and r^b of a prefix after frame t. If more enters here than was there before, here is its trigger; None: impossible."""
+        """r^n and r^b of a prefix after frame t. If more enters here than before, it is triggered here."""
         old, parent, p = beam.get(y), beam.get(y[:-1]) if y else None, self.log_ctc[t]
         stays = old.label[-1] + p[y[-1]] if old and y else -np.inf
         blank = float(np.logaddexp(old.label[-1], old.blank[-1]) + p[0]) if old else -np.inf

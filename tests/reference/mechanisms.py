@@ -1,7 +1,7 @@
 """One output step of one layer by every mechanism, literally: weights, contexts and the frames consumed.
 
-`earlier` holds what the mechanism computed at the steps before (stopping probabilities by monotonic head), in place of a
-boundary that is carried along: the loops of `reference.bernoulli` are run again from the first step on.
+`earlier` holds the stopping probabilities of the steps before, by monotonic head, in place of a boundary that is
+carried along: the loops of `reference.bernoulli` are run again from the first step on.
 """
 
 from __future__ import annotations

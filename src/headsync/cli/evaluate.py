@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,6 +113,7 @@ def rows(report: EvaluationReport) -> list[tuple[str, str]]:
         *_formatting_rows(report.formatting),
         (f"invented {report.unit} per minute", f"{report.invented_per_minute:.2f}"),
         ("cost ratio r", _figure(report.cost_ratio, "{:.3f}")),
+        *([("steps ended by threshold / M / end", _shares(report.stops))] if report.stops else []),
         ("real-time factor", f"{report.real_time_factor:.3f}"),
         ("word ends of delays", report.word_times),
         *((label, _delay(delays[name])) for name, label in DELAYS.items()),
@@ -130,6 +131,10 @@ def _formatting_rows(counts: FormattingCounts) -> list[tuple[str, str]]:
         ("case errors", f"{counts.case} ({counts.case / counts.words:.2%} of recognised words)"),
         ("punctuation errors", f"{counts.punctuation} ({counts.punctuation / counts.words:.2%})"),
     ]
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return " / ".join(f"{share:.1%}" for share in shares.values())
 
 
 def _between(interval: Interval | None) -> str:

@@ -191,6 +191,7 @@ class Search:
             exhausted=h.exhausted,
             consumed=h.consumed + int(end_NH.sum()),
             steps=h.steps + 1,
+            stops=h.stops.plus(given.stops_B3[place[0]].tolist()),
             ctc=float(found.ctc_BK[place]),
             lm=float(found.lm_BK[place]),
             hotwords=float(found.hotwords_BK[place]),

@@ -1,6 +1,10 @@
-"""Cost ratio r: the share of the encoder frames that the attention heads consumed (section 5.3)."""
+"""Cost of decoding (section 5.3): the share of frames that the heads consumed, and what stopped them."""
 
 from __future__ import annotations
+
+import numpy as np
+
+from headsync.engine import IntArray, Window
 
 
 def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: int) -> float:
@@ -12,3 +16,15 @@ def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: in
     everything = layers * heads * steps * frames
     assert 0 <= consumed <= everything, "heads consumed more frames than the utterance has"
     return consumed / everything if everything else 0.0
+
+
+def count_stops(end_BNH: IntArray, window: Window) -> IntArray:
+    """How many heads of all layers stopped by themselves, at the limit (M) and at the end of the utterance, (B, 3).
+
+    A head that crosses its threshold on the last frame of the limit counts as stopped by the limit.
+    """
+    limit_B, frames_B, final_B = (part[:, None, None] for part in window)
+    by_limit = end_BNH >= limit_B
+    by_end = ~by_limit & ((final_B & (end_BNH >= frames_B)) | (end_BNH == 0))  # 0: no boundary was left to find
+    counts = [part.sum((1, 2)) for part in (~by_limit & ~by_end, by_limit, by_end)]
+    return np.stack(counts, 1)

@@ -75,7 +75,8 @@ class EventBuilder:
         halts = tuple(moment.first_frame + t for t in best.halts)
         delay = _delay(words, moment.time_seconds)
         others = tuple(Alternative(self._text(h), best.score - h.score) for h in beam.nbest(self.config.nbest)[1:])
-        return Final(moment.utterance, self._text(best), words, delay, moment.time_seconds, halts, cost, others)
+        shown = moment.utterance, self._text(best), words, delay, moment.time_seconds
+        return Final(*shown, halts, cost, others, best.stops)
 
     def _committed_words(self, tokens: tuple[int, ...]) -> int:
         """How many words stay: those that all hypotheses share, since every later one descends from these.

@@ -10,6 +10,7 @@ from headsync.decoding.ctc_prefix import CtcState
 from headsync.decoding.pending_step import PendingStep
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Memory, State
+from headsync.events import NO_STOPS, Stops
 from headsync.frontend.audio import FloatArray
 
 
@@ -24,6 +25,7 @@ class Hypothesis:
     exhausted: int = 0  # the frames below it hold no further token: on them it prefers <eos>
     consumed: int = 0  # sum over layers, heads and steps of frames consumed: the numerator of eq. (10)
     steps: int = 0
+    stops: Stops = NO_STOPS
     ctc: float = 0.0
     lm: float = 0.0
     hotwords: float = 0.0

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from headsync.decoding.attention_trace import TraceArray, traces
+from headsync.decoding.cost import count_stops
 from headsync.engine import NO_LIMIT, Decoded, IntArray, State, Window
 from headsync.engine.state_tree import join_rows, take_rows
 from headsync.frontend.audio import FloatArray
@@ -29,6 +30,7 @@ class Answers(NamedTuple):
     exhausted_B: IntArray  # if the hypothesis prefers <eos>, the frames below this hold no further token
     used_B: IntArray  # frames that the answer depends on, the spike for the step included
     trace_B: TraceArray
+    stops_B3: IntArray  # heads that stopped by themselves, at the limit, at the end
 
 
 class PendingStep(NamedTuple):
@@ -63,8 +65,16 @@ def decided_answers(
     """The decided answers to some hypotheses; `spikes` holds the frame of the spike for the step of each, or -1."""
     used_B = np.maximum(decoded.end_BNH.max((1, 2)), np.array(spikes) + 1)
     exhausted_B = np.where(window.limit_B < NO_LIMIT, window.limit_B, used_B)
-    rest = decoded.log_p_BV, decoded.end_BNH, decoded.state, exhausted_B, used_B, traces(decoded, trace)
-    every = Answers(np.array(rows), *rest)
+    every = Answers(
+        np.array(rows),
+        decoded.log_p_BV,
+        decoded.end_BNH,
+        decoded.state,
+        exhausted_B,
+        used_B,
+        traces(decoded, trace),
+        count_stops(decoded.end_BNH, window),
+    )
     ready = np.flatnonzero(decoded.ready_B).tolist()
     return every if len(ready) == len(rows) else take_rows(every, ready)
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from headsync.config import DecodingConfig
 from headsync.decoding.attention_trace import AttentionTrace, traces
+from headsync.decoding.cost import count_stops
 from headsync.decoding.ctc_prefix import IMPOSSIBLE
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
@@ -93,6 +94,7 @@ class Answer(NamedTuple):
     end_NH: IntArray
     state: State
     trace: AttentionTrace | None
+    stops: list[int]
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,8 @@ class TriggeredSearch:
     def _stepped(self, h: Hypothesis, token: int, answer: Answer) -> Hypothesis:
         """With the decoder's score of a token."""
         attention, consumed = h.attention + float(answer.log_p_V[token]), h.consumed + int(answer.end_NH.sum())
-        h = replace(h, attention=attention, consumed=consumed, steps=h.steps + 1)
+        stops = h.stops.plus(answer.stops)
+        h = replace(h, attention=attention, consumed=consumed, steps=h.steps + 1, stops=stops)
         return replace(h, score=self.joint.score(h))
 
     def _probabilities(self, parent: Prefix, log_p_V: Scores, log_ctc_V: FloatArray) -> Scores:
@@ -232,10 +235,12 @@ class TriggeredSearch:
             decoded = self.engine.decode(self._last(rows), memory, state, window)
             assert decoded.ready_B.all()
             trace_B = traces(decoded, rows[0].h.traces is not None)
-            log_p_BV = self.joint.decoder(decoded.log_p_BV)
+            log_p_BV, stops_B3 = self.joint.decoder(decoded.log_p_BV), count_stops(decoded.end_BNH, window)
             for n, prefix in enumerate(rows):
                 state = take_rows(decoded.state, [n])
-                answers[prefix.h.tokens] = Answer(log_p_BV[n], decoded.end_BNH[n], state, trace_B[n])
+                answers[prefix.h.tokens] = Answer(
+                    log_p_BV[n], decoded.end_BNH[n], state, trace_B[n], stops_B3[n].tolist()
+                )
         return answers
 
     def _with_lm(self, prefixes: Sequence[Prefix]) -> tuple[Prefix, ...]:

@@ -26,7 +26,7 @@ from headsync.evaluation.latency import Delays, Percentiles, TimedWord, measure_
 from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.evaluation.timed_session import SessionFactory, TimedSession
-from headsync.events import Word
+from headsync.events import NO_STOPS, Stops, Word
 from headsync.frontend.audio import stream_audio
 from headsync.text.vocabulary import Vocabulary
 
@@ -60,6 +60,7 @@ class UtteranceResult:
     delays: Delays
     stability: Stability
     cost_ratios: tuple[float, ...]  # one for each Final
+    stops: Stops = NO_STOPS
     words: tuple[ScoredWord, ...] = ()
     final_words: tuple[Word, ...] = ()
     settled_seconds: tuple[float, ...] = ()  # audio time from which each word stays
@@ -92,6 +93,7 @@ class EvaluationReport:
     formatting: FormattingCounts
     invented_per_minute: float
     cost_ratio: float | None
+    stops: dict[str, float] | None  # shares of output steps, over layers and heads, by what stopped them
     real_time_factor: float
     word_times: str  # "reference" or "recogniser": the word ends of the delays
     delays: dict[str, Percentiles | None]
@@ -165,6 +167,7 @@ def summarise(outcomes: Sequence[UtteranceResult], method: Method) -> Evaluation
         formatting=sum((outcome.formatting for outcome in outcomes), FormattingCounts()),
         invented_per_minute=invented_per_minute(counts, audio_seconds),
         cost_ratio=sum(ratios) / len(ratios) if ratios else None,
+        stops=_shares([outcome.stops for outcome in outcomes]),
         real_time_factor=computing_seconds / audio_seconds if audio_seconds else 0.0,
         word_times="recogniser" if method.word_times is None else "reference",
         delays=sum((outcome.delays for outcome in outcomes), Delays()).summary(),
@@ -200,10 +203,20 @@ def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method)
         delays=measure_delays(events, spoken, len(utterance.text.split())),
         stability=measure_stability(events),
         cost_ratios=tuple(final.cost_ratio for final in session.finals),
+        stops=_sum([final.stops for final in session.finals]),
         words=tuple(map(ScoredWord, (word.confidence for word in final_words), right)),
         final_words=final_words,
         settled_seconds=tuple(shown.stays.audio_seconds for shown in shown_words(events)),
     )
+
+
+def _sum(stops: Sequence[Stops]) -> Stops:
+    return Stops(*map(sum, zip(NO_STOPS, *stops, strict=True)))
+
+
+def _shares(stops: Sequence[Stops]) -> dict[str, float] | None:
+    counts = _sum(stops)
+    return {name: count / sum(counts) for name, count in counts._asdict().items()} if any(counts) else None
 
 
 def _bare_words(text: str) -> str:
