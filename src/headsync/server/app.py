@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from headsync.server.origin import OriginCheck
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
 from headsync.server.websocket import handle_websocket
+from headsync.server.wyoming_server import wyoming_server
 
 PAGE = Path(__file__).parent / "page"
 HTTP_STATUS = {"busy": 503, "draining": 503, "model": 404, "internal": 500}  # other codes: 400
@@ -60,12 +62,13 @@ class PageFiles(StaticFiles):
         return response
 
 
-def build_app(state: AppState, page: Path = PAGE) -> FastAPI:
-    """The application of one process."""
+def build_app(state: AppState, page: Path = PAGE, wyoming: socket.socket | None = None) -> FastAPI:
+    """The application of one process; `wyoming` is the listener of the Wyoming protocol."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with wyoming_server(state, wyoming) if wyoming else nullcontext():
+            yield
         state.close()
 
     app = FastAPI(
