@@ -21,6 +21,7 @@ Requests pass through these modules from top to bottom:
     wyoming          the Wyoming protocol of Home Assistant
     openai_format    responses of OpenAI's API
     openai_api       /v1/audio/transcriptions and /v1/models
+    docs_page        /docs, from the OpenAPI description
     pcm_stream       bytes of audio -> samples -> events of one stream
     session_options  what a client chooses for its stream
     app_state        what all routes of a process share

@@ -10,14 +10,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 import headsync
-from headsync.server import metrics, openai_api
+from headsync.server import docs_page, metrics, openai_api
 from headsync.server.access_log import AccessLog
 from headsync.server.app_state import AppState
 from headsync.server.auth import TokenAuth
@@ -76,7 +76,7 @@ def build_app(state: AppState, page: Path = PAGE, wyoming: socket.socket | None 
         version=headsync.__version__,
         description="Streaming speech recognition. Live streams use the WebSockets /v1/stream, /v1/realtime and /vosk.",
         lifespan=lifespan,
-        docs_url=None,  # it would load scripts from another host
+        docs_url=None,  # it would load scripts from another host; _add_docs replaces it
         redoc_url=None,
         redirect_slashes=False,  # "/healthz/" is unknown, with or without the page
     )
@@ -85,6 +85,7 @@ def build_app(state: AppState, page: Path = PAGE, wyoming: socket.socket | None 
     _add_health(app, state)
     _add_websockets(app, state)
     app.include_router(openai_api.build_routes(state))
+    _add_docs(app)
     if page.is_dir():
         app.router.default = PageFiles(directory=page, html=True)  # a mount would answer wrong methods of other routes
     return app
@@ -146,6 +147,12 @@ def _add_health(app: FastAPI, state: AppState) -> None:
     def prometheus() -> Response:
         """Metrics for Prometheus."""
         return Response(state.metrics.render(), media_type=metrics.CONTENT_TYPE)
+
+
+def _add_docs(app: FastAPI) -> None:
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page.render(app.openapi()), headers=PAGE_HEADERS)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
