@@ -72,8 +72,8 @@ def run(
 
 
 @contextmanager
-def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`headsync serve` on a free port, and the address that it tells."""
+def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`headsync serve` on a free port, and the line with its addresses."""
     words = [sys.executable, "-m", "headsync", "serve", "--port", "0", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -81,12 +81,18 @@ def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     ) as process:
         assert process.stdout is not None
         try:
-            line = process.stdout.readline()
-            found = re.search(r"http://(127\.0\.0\.1:\d+)", line)
-            assert found, line
-            yield process, found[1]
+            yield process, process.stdout.readline()
         finally:
             process.kill()
+
+
+@contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`headsync serve` on a free port, and its address without the scheme."""
+    with started(*options) as (process, line):
+        found = re.search(r"https?://(127\.0\.0\.1:\d+)", line)
+        assert found, line
+        yield process, found[1]
 
 
 async def stream(

@@ -245,6 +245,8 @@ def test_the_openai_client_meets_trouble(client: openai.OpenAI, recordings: Reco
         client.audio.transcriptions.create(model="whisper-1", file=path)
     with pytest.raises(openai.BadRequestError, match=r"notes\.txt: cannot be decoded as audio"):
         client.audio.transcriptions.create(model="digits-en", file=("notes.txt", b"not sound at all"))
+    with pytest.raises(openai.BadRequestError, match="log probabilities are not available"):
+        client.audio.transcriptions.create(model="digits-en", file=recordings[0][0], include=["logprobs"])
     with pytest.raises(openai.BadRequestError, match="response_format"):
         client.audio.transcriptions.create(model="digits-en", file=path, response_format="xml")  # type: ignore[call-overload]
 

@@ -42,27 +42,16 @@ def _print_models() -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from headsync.model_card import summary
+
     table = Table("name", "recognises", box=None, header_style="bold")
     table.add_column("parameters", justify="right")
     table.add_column("size", justify="right")
     for name, folder in sorted(load_model.known_models().items()):
         size_megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-        table.add_row(name, card_summary(folder), f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
+        recognises = (summary(folder) or "").split(". ")[0].rstrip(".")
+        table.add_row(name, recognises, f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
     Console().print(table)
-
-
-def card_summary(folder: Path) -> str:
-    """The first sentence of the model card, after front matter and headings; empty without a card."""
-    from headsync.model_folder import CARD
-
-    if not (folder / CARD).is_file():
-        return ""
-    lines = (folder / CARD).read_text(encoding="utf-8").splitlines()
-    if lines and lines[0] == "---" and "---" in lines[1:]:
-        lines = lines[lines.index("---", 1) + 1 :]
-    text = "\n".join(line for line in lines if not line.startswith("#")).strip()
-    first_paragraph = " ".join(text.split("\n\n")[0].split())
-    return first_paragraph.split(". ")[0].rstrip(".")
 
 
 def count_parameters(folder: Path) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -41,13 +44,46 @@ Models: TypeAlias = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ListenOptions:
+    """Where the server listens, and who may use it."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")] = 8080
+    wyoming: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the Wyoming protocol, for Home Assistant; usually 10300."),
+    ] = None
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM format; serves https:// and wss://.")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate.")] = None
+    token: Annotated[str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present.")] = None
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        if self.tls_certificate is None and self.tls_key is None:
+            return None
+        if self.tls_certificate is None or self.tls_key is None:
+            raise ConfigError("--tls-certificate and --tls-key require each other; give both")
+        return self.tls_certificate, self.tls_key
+
+    def print_warnings(self) -> None:
+        if self.host in LOOPBACK:
+            return
+        if not self.token:
+            remedy = "set --token or HEADSYNC_TOKEN to restrict access."
+            print_error(f"Anyone who can reach {self.host} can use this server; {remedy}")
+        elif self.wyoming is not None:
+            reason = "the protocol has neither tokens nor TLS."
+            print_error(f"Anyone who can reach {self.host} can use the Wyoming port: {reason}")
+
+
 @options.grouped
 def serve(
     search: options.SearchOptions,
+    listen: ListenOptions,
     models: Models = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")] = 8080,
-    token: Annotated[str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of open streams per process.")] = LIMITS.streams,
@@ -94,13 +130,20 @@ def serve(
     chosen = tuple(ModelOptions(name, *shared) for name in names)
     access = Access(tuple(map(check_origin, origins or ())), dict(map(_read_alias, aliases or ())))
     serve_options = ServeOptions(
-        host, port, chosen, limits, token or None, workers, access, log_level.value, log_format.value
+        listen.host,
+        listen.port,
+        listen.wyoming,
+        listen.tls,
+        chosen,
+        limits,
+        listen.token or None,
+        workers,
+        access,
+        log_level.value,
+        log_format.value,
     )
-    if not serve_options.token and host not in LOOPBACK:
-        print_error(
-            f"Anyone who can reach {host} can use this server; set --token or HEADSYNC_TOKEN to restrict access."
-        )
-    server.serve(serve_options, _print_address)
+    listen.print_warnings()
+    server.serve(serve_options, _print_addresses)
 
 
 def _read_alias(alias: str) -> tuple[str, str]:
@@ -110,8 +153,8 @@ def _read_alias(alias: str) -> tuple[str, str]:
     return name, model
 
 
-def _print_address(address: str) -> None:
-    typer.echo(f"Serving at {address} (Ctrl-C stops)")
+def _print_addresses(addresses: Sequence[str]) -> None:
+    typer.echo(f"Serving at {' and '.join(addresses)} (Ctrl-C stops)")
 
 
 def _import_server() -> Any:

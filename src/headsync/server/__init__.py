@@ -11,13 +11,17 @@ Requests pass through these modules from top to bottom:
     origin           origin check of WebSockets
     auth             token check before the body is read
     body_limits      size and speed of request bodies
-    websocket        the WebSocket handler: reads messages, calls a protocol, sends its replies
-    protocol         the protocol of /v1/stream     \
-    vosk             the protocol of vosk-server     } messages in, messages out, no sockets
-    openai_realtime  OpenAI's Realtime API          /
-    openai_realtime_config  its session.update
+    websocket        WebSockets as connections
+    wyoming_server   TCP connections of the Wyoming protocol
+    announce         their announcement by mDNS
+    stream_handler   reads messages of a connection, calls a protocol, sends its replies
+    protocol         the protocol of /v1/stream; as the next three: messages in, messages out, no sockets
+    vosk             the protocol of vosk-server
+    openai_realtime  OpenAI's Realtime API; openai_realtime_config reads its session.update
+    wyoming          the Wyoming protocol of Home Assistant
     openai_format    responses of OpenAI's API
     openai_api       /v1/audio/transcriptions and /v1/models
+    docs_page        /docs, from the OpenAPI description
     pcm_stream       bytes of audio -> samples -> events of one stream
     session_options  what a client chooses for its stream
     app_state        what all routes of a process share

@@ -10,6 +10,8 @@ import logging
 import secrets
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
@@ -69,23 +71,30 @@ class AccessLog:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        start = time.perf_counter()
-        fields = scope[RECORD] = {"id": secrets.token_hex(8), **_request_fields(scope)}
+        with logged(scope, **_request_fields(scope)) as fields:
 
-        async def send_with_id(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
-                message["headers"] = [*message.get("headers", ()), (ID_HEADER, fields["id"].encode())]
-                fields["status"] = message.get("status", 101)
-            elif message["type"] == "websocket.close":
-                fields.setdefault("status", 403)  # closed before it was accepted
-                fields["close_code"] = message.get("code", 1000)
-            await send(message)
+            async def send_with_id(message: Message) -> None:
+                if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
+                    message["headers"] = [*message.get("headers", ()), (ID_HEADER, fields["id"].encode())]
+                    fields["status"] = message.get("status", 101)
+                elif message["type"] == "websocket.close":
+                    fields.setdefault("status", 403)  # closed before it was accepted
+                    fields["close_code"] = message.get("code", 1000)
+                await send(message)
 
-        try:
             await self.app(scope, receive, send_with_id)
-        finally:
-            fields["seconds"] = round(time.perf_counter() - start, 3)
-            log.info("request", extra={"fields": fields})
+
+
+@contextmanager
+def logged(scope: Scope, **fields: Any) -> Iterator[dict[str, Any]]:
+    """Give a request or stream an id, and log it at the end of the block with the fields that it has then."""
+    start = time.perf_counter()
+    record = scope[RECORD] = {"id": secrets.token_hex(8), **fields}
+    try:
+        yield record
+    finally:
+        record["seconds"] = round(time.perf_counter() - start, 3)
+        log.info("request", extra={"fields": record})
 
 
 def note(scope: Scope, **fields: Any) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 import headsync
-from headsync.server import metrics, openai_api
+from headsync.server import docs_page, metrics, openai_api
 from headsync.server.access_log import AccessLog
 from headsync.server.app_state import AppState
 from headsync.server.auth import TokenAuth
@@ -27,6 +28,7 @@ from headsync.server.origin import OriginCheck
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
 from headsync.server.websocket import handle_websocket
+from headsync.server.wyoming_server import wyoming_server
 
 PAGE = Path(__file__).parent / "page"
 HTTP_STATUS = {"busy": 503, "draining": 503, "model": 404, "internal": 500}  # other codes: 400
@@ -60,12 +62,13 @@ class PageFiles(StaticFiles):
         return response
 
 
-def build_app(state: AppState, page: Path = PAGE) -> FastAPI:
-    """The application of one process."""
+def build_app(state: AppState, page: Path = PAGE, wyoming: socket.socket | None = None) -> FastAPI:
+    """The application of one process; `wyoming` is the listener of the Wyoming protocol."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with wyoming_server(state, wyoming) if wyoming else nullcontext():
+            yield
         state.close()
 
     app = FastAPI(
@@ -73,7 +76,7 @@ def build_app(state: AppState, page: Path = PAGE) -> FastAPI:
         version=headsync.__version__,
         description="Streaming speech recognition. Live streams use the WebSockets /v1/stream, /v1/realtime and /vosk.",
         lifespan=lifespan,
-        docs_url=None,  # it would load scripts from another host
+        docs_url=None,  # it would load scripts from another host; _add_docs replaces it
         redoc_url=None,
         redirect_slashes=False,  # "/healthz/" is unknown, with or without the page
     )
@@ -82,6 +85,7 @@ def build_app(state: AppState, page: Path = PAGE) -> FastAPI:
     _add_health(app, state)
     _add_websockets(app, state)
     app.include_router(openai_api.build_routes(state))
+    _add_docs(app)
     if page.is_dir():
         app.router.default = PageFiles(directory=page, html=True)  # a mount would answer wrong methods of other routes
     return app
@@ -143,6 +147,12 @@ def _add_health(app: FastAPI, state: AppState) -> None:
     def prometheus() -> Response:
         """Metrics for Prometheus."""
         return Response(state.metrics.render(), media_type=metrics.CONTENT_TYPE)
+
+
+def _add_docs(app: FastAPI) -> None:
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page.render(app.openapi()), headers=PAGE_HEADERS)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headsync import model_card
 from headsync.config import DecodingConfig, EndpointConfig
+from headsync.decoding.build import build_hotwords
 from headsync.engine import Engine
 from headsync.errors import ConfigError
-from headsync.model_folder import CARD, find_named
+from headsync.model_folder import find_named
 from headsync.recognizer import Recognizer, Session, changed_settings
 from headsync.server.batching import BatchingEngine
 from headsync.server.limits import Limits
@@ -46,7 +48,8 @@ class ModelService:
         self.name = name or recognizer.folder.path.resolve().name
         self.created = int(recognizer.folder.weights.stat().st_mtime)
         self.batching = BatchingEngine(recognizer.engine) if batching else None
-        self.description = card_summary(recognizer.folder.path)
+        self.description = model_card.summary(recognizer.folder.path)
+        self.languages = model_card.languages(recognizer.folder.path)
         self.vocabulary = _short_word_list(recognizer.vocabulary)
         self._hotwords = hotwords
         self._decoding, self._endpoint = recognizer.search.config, recognizer.endpointer.config
@@ -76,6 +79,13 @@ class ModelService:
             recognizer = self._recognizer(decoding, endpoint, options.hotwords or self._hotwords)
         return recognizer.session(options.attention)
 
+    def can_write(self, phrase: str) -> bool:
+        """Whether the vocabulary has the tokens of a phrase, so that it can be a hotword."""
+        try:
+            return build_hotwords([phrase], self._folder.vocabulary) is not None
+        except ConfigError:
+            return False
+
     def _settings_of(self, settings: Mapping[str, Any], limits: Limits) -> tuple[DecodingConfig, EndpointConfig]:
         for name in settings:
             if name not in STREAM_SETTINGS:
@@ -89,16 +99,6 @@ class ModelService:
         self, decoding: DecodingConfig, endpoint: EndpointConfig, hotwords: Sequence[tuple[str, float]]
     ) -> Recognizer:
         return Recognizer(self._folder, self._engine, decoding, self._lm, hotwords, endpoint)
-
-
-def card_summary(folder: Path) -> str | None:
-    """The first paragraph of the model card: what the model recognises."""
-    try:
-        card = (folder / CARD).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    paragraphs = [" ".join(part.split()) for part in card.split("\n\n")]
-    return next((part for part in paragraphs if part and not part.startswith(("#", "|", "---", "<!--"))), None)
 
 
 def _short_word_list(vocabulary: Vocabulary) -> list[str] | None:

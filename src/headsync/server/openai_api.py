@@ -158,8 +158,11 @@ def build_routes(state: AppState) -> APIRouter:
         language: Annotated[str, Form(description="Copied to verbose_json; a model has one language.")] = "",
         stream: Annotated[bool, Form(description="Send text as server-sent events while it is recognised.")] = False,
         granularities: Annotated[list[Granularity] | None, Form(alias="timestamp_granularities[]")] = None,
+        include: Annotated[list[str] | None, Form(alias="include[]", description="Must be empty.")] = None,
     ) -> Response:
         """Transcribe a recording."""
+        if include:
+            raise StreamError("setting", "include[]: log probabilities are not available; leave it empty.")
         job = TranscriptionJob(state, model, file, request.scope)
         events = job.events()
         first = await anext(events)  # errors of the request are raised here, before the response starts

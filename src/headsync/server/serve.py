@@ -1,35 +1,58 @@
-"""`headsync serve`: bind the address, then serve in this process or in several."""
+"""`headsync serve`: bind the addresses, then serve in this process or in several."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from headsync.errors import ConfigError
-from headsync.server.single_process import ServeOptions, run_process
+from headsync.server.announce import announced, network_addresses
+from headsync.server.single_process import Listeners, ServeOptions, TlsFiles, run_process
 from headsync.server.workers import Supervisor
 
 BACKLOG = 2048  # connections that wait to be accepted
 
 
-def serve(options: ServeOptions, ready: Callable[[str], None]) -> None:
-    """Serve until a signal stops the server. `ready` gets the address when every process has loaded its models."""
-    with _bind(options.host, options.port) as listener:
-        address = _address(options.host, listener.getsockname()[1])
+def serve(options: ServeOptions, ready: Callable[[Sequence[str]], None]) -> None:
+    """Serve until a signal stops the server. `ready` gets the addresses when every process has loaded its models."""
+    if options.tls:
+        _check_tls(options.tls)
+    with ExitStack() as opened:
+        listeners = Listeners(opened.enter_context(_bind(options.host, options.port, "--port")))
+        addresses = [_address("https" if options.tls else "http", options.host, listeners.http)]
+        if options.wyoming is not None:
+            wyoming = opened.enter_context(_bind(options.host, options.wyoming, "--wyoming"))
+            opened.enter_context(announced(network_addresses(options.host), wyoming.getsockname()[1]))
+            listeners = listeners._replace(wyoming=wyoming)
+            addresses.append(_address("tcp", options.host, wyoming))
         if options.workers == 1:
-            run_process(options, listener, lambda: ready(address))
+            run_process(options, listeners, lambda: ready(addresses))
         else:
-            Supervisor(options, listener).run(lambda: ready(address))
+            Supervisor(options, listeners).run(lambda: ready(addresses))
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _check_tls(files: TlsFiles) -> None:
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*files, password="")
+    except OSError as error:  # SSLError is one
+        raise ConfigError(
+            f"{files[0]}, {files[1]}: not a certificate and its key ({error.strerror or error}); "
+            "give files in PEM format, the key without a password"
+        ) from None
+
+
+def _bind(host: str, port: int, option: str) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        address, reason = _address(host, port), str(error.strerror).partition(" (while")[0]
-        raise ConfigError(f"{address}: cannot listen ({reason}); choose another --host or --port") from None
+        reason = str(error.strerror).partition(" (while")[0]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise ConfigError(f"{address}: cannot listen ({reason}); choose another --host or {option}") from None
 
 
-def _address(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _address(scheme: str, host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import uvicorn
 
@@ -16,7 +18,16 @@ from headsync.server.draining_server import CloseTimeoutWebSocket, DrainingServe
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelOptions, ModelService
 
+TlsFiles: TypeAlias = tuple[Path, Path]  # certificate chain and private key, in PEM format
+
 FORCED_CLOSE_SECONDS = 5  # for connections to close after the drain
+
+
+class Listeners(NamedTuple):
+    """Sockets that are bound and listen."""
+
+    http: socket.socket
+    wyoming: socket.socket | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,8 @@ class ServeOptions:
 
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free port
+    wyoming: int | None = None  # port of the Wyoming protocol; None: not served
+    tls: TlsFiles | None = None
     models: tuple[ModelOptions, ...] = (ModelOptions(),)  # the first is the default for clients
     limits: Limits = field(default_factory=Limits)
     token: str | None = None
@@ -34,11 +47,11 @@ class ServeOptions:
     log_format: LogFormat = "text"
 
 
-def run_process(options: ServeOptions, listener: socket.socket, ready: Callable[[], None]) -> None:
+def run_process(options: ServeOptions, listeners: Listeners, ready: Callable[[], None]) -> None:
     """Load the models and serve until the process is stopped."""
     configure_logging(options.log_level, options.log_format)
     state = AppState(load_services(options.models), options.limits, options.token, options.access)
-    build_server(state, ready).run(sockets=[listener])
+    build_server(state, ready, listeners.wyoming, options.tls).run(sockets=[listeners.http])
 
 
 def load_services(models: Sequence[ModelOptions]) -> list[ModelService]:
@@ -51,10 +64,14 @@ def load_services(models: Sequence[ModelOptions]) -> list[ModelService]:
     return services
 
 
-def build_server(state: AppState, ready: Callable[[], None]) -> DrainingServer:
+def build_server(
+    state: AppState, ready: Callable[[], None], wyoming: socket.socket | None = None, tls: TlsFiles | None = None
+) -> DrainingServer:
     """The uvicorn server of one process."""
     config = uvicorn.Config(
-        build_app(state),
+        build_app(state, wyoming=wyoming),
+        ssl_certfile=tls and tls[0],
+        ssl_keyfile=tls and tls[1],
         http=HeadTimeoutHttp,
         ws=CloseTimeoutWebSocket,
         ws_max_size=state.limits.message_bytes,

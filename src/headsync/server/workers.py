@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from headsync.errors import ConfigError, HeadsyncError
 from headsync.server.access_log import configure_logging
 from headsync.server.metrics import SHARED_FOLDER
-from headsync.server.single_process import ServeOptions, run_process
+from headsync.server.single_process import Listeners, ServeOptions, run_process
 
 log = logging.getLogger("headsync.server")
 
@@ -31,10 +30,10 @@ READY = "ready"  # what a worker reports when it serves; any other report is the
 class Worker:
     """One process, and its report."""
 
-    def __init__(self, context: SpawnContext, options: ServeOptions, listener: socket.socket) -> None:
+    def __init__(self, context: SpawnContext, options: ServeOptions, listeners: Listeners) -> None:
         self._reports, sender = context.Pipe(duplex=False)
         self._report: str | None = None
-        self.process = context.Process(target=_run_worker, args=(options, listener, sender))
+        self.process = context.Process(target=_run_worker, args=(options, listeners, sender))
         with _interrupts_blocked():
             self.process.start()
         sender.close()  # the process has its own copy
@@ -51,8 +50,8 @@ class Worker:
 class Supervisor:
     """Runs several workers. A worker that dies is replaced if all workers have been ready before."""
 
-    def __init__(self, options: ServeOptions, listener: socket.socket) -> None:
-        self._options, self._listener = options, listener
+    def __init__(self, options: ServeOptions, listeners: Listeners) -> None:
+        self._options, self._listeners = options, listeners
         self._context = multiprocessing.get_context("spawn")
         self._all_ready = self._stopping = False
         self._error: str | None = None
@@ -99,7 +98,7 @@ class Supervisor:
         return f"a worker process died (exit code {code}) while loading; if memory is short, use fewer --workers"
 
     def _start_worker(self) -> None:
-        self._workers.append(Worker(self._context, self._options, self._listener))
+        self._workers.append(Worker(self._context, self._options, self._listeners))
         if self._stopping:  # a signal arrived during the start
             self._workers[-1].process.terminate()
 
@@ -120,9 +119,9 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _run_worker(options: ServeOptions, listener: socket.socket, reports: Connection[str, str]) -> None:
+def _run_worker(options: ServeOptions, listeners: Listeners, reports: Connection[str, str]) -> None:
     try:
-        run_process(options, listener, lambda: reports.send(READY))
+        run_process(options, listeners, lambda: reports.send(READY))
     except HeadsyncError as error:
         reports.send(str(error))
         sys.exit(1)

@@ -1,0 +1,405 @@
+"""The Wyoming protocol: without a server, and with the client of the package `wyoming`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event as ClientEvent
+from wyoming.info import Describe, Info
+from wyoming.ping import Ping, Pong
+
+from fakes import FakeSession
+from headsync.cli.app import app
+from headsync.events import Event, Final, Partial, Word
+from headsync.server import announce
+from headsync.server.app_state import Access, AppState
+from headsync.server.errors import StreamError
+from headsync.server.limits import Limits
+from headsync.server.model_service import ModelService
+from headsync.server.session_options import SessionOptions
+from headsync.server.single_process import build_server
+from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
+from serving import started
+
+Recordings = list[tuple[Path, np.ndarray, int]]
+RATE = 16_000
+FORMAT = {"rate": RATE, "width": 2, "channels": 1}
+
+
+# the protocol without a server
+
+
+class Scripted(FakeSession):
+    """Returns given events, push by push, and at the end."""
+
+    def __init__(self, *script: list[Event]) -> None:
+        super().__init__("")
+        self.script = list(script)
+
+    def push(self, samples: Any, sample_rate: int) -> list[Event]:
+        super().push(samples, sample_rate)
+        return self.script.pop(0) if len(samples) else []
+
+    def finish(self) -> list[Event]:
+        return self.script.pop(0)
+
+
+def words(text: str) -> tuple[Word, ...]:
+    return tuple(Word(word, i / 2, i / 2 + 0.4) for i, word in enumerate(text.split()))
+
+
+def partial(utterance: int, text: str, committed: int) -> Partial:
+    return Partial(utterance, text, words(text), 0.1, 1.0, committed)
+
+
+def final(utterance: int, text: str) -> Final:
+    return Final(utterance, text, words(text), 0.1, 2.0, (), 0.5)
+
+
+SCRIPT: list[list[Event]] = [
+    [partial(0, "one too", 1)],
+    [final(0, "one two"), partial(1, "three", 0)],
+    [final(1, "three four")],
+]
+
+
+def stream(*scripts: list[list[Event]], limits: Limits = Limits(), **writable: bool) -> WyomingStream:  # noqa: B008
+    rest, opened = list(scripts), []
+
+    def open_session(options: SessionOptions) -> Scripted:
+        opened.append(options)
+        return Scripted(*rest.pop(0))
+
+    made = WyomingStream(build_info([]), open_session, lambda model, phrase: phrase in writable, limits)
+    made.opened = opened  # type: ignore[attr-defined]
+    return made
+
+
+def send(made: WyomingStream, kind: str, payload: bytes = b"", **data: Any) -> list[dict[str, Any]]:
+    return list(made.receive(WyomingEvent(kind, data, payload)).messages)
+
+
+def texts(messages: list[dict[str, Any]], kind: str) -> list[str]:
+    return [message["data"]["text"] for message in messages if message["type"] == kind]
+
+
+def test_chunks_are_committed_text_and_make_the_transcript() -> None:
+    made = stream(SCRIPT)
+    assert send(made, "transcribe", language="en") == []
+    messages = send(made, "audio-start", **FORMAT)
+    for _ in range(2):
+        messages += send(made, "audio-chunk", bytes(3200), **FORMAT)
+    messages += send(made, "audio-stop")
+    kinds = [message["type"] for message in messages]
+    assert kinds == ["transcript-start", *["transcript-chunk"] * 3, "transcript", "transcript-stop"]
+    assert texts(messages, "transcript-chunk") == ["one", " two", " three four"]
+    assert texts(messages, "transcript") == ["one two three four"]
+    assert made.usage.audio_seconds == 0.2
+
+
+def test_a_connection_serves_several_transcripts_and_options_are_of_one() -> None:
+    made = stream([[final(0, "one")]], [[final(0, "two")]], nine=True)
+    send(made, "transcribe", name="other", transcript_names=["nine", "lamp"], transcript_terms=["sofa", 3])
+    send(made, "audio-start", **FORMAT)
+    assert texts(send(made, "audio-stop"), "transcript") == ["one"]
+    send(made, "audio-start", **FORMAT)
+    assert texts(send(made, "audio-stop"), "transcript") == ["two"]
+    assert made.opened == [SessionOptions("other", hotwords=[("nine", 2.0)]), SessionOptions()]  # type: ignore[attr-defined]
+
+
+def test_audio_without_a_start_and_a_stop_without_audio() -> None:
+    made = stream([[], []])
+    assert [one["type"] for one in send(made, "audio-chunk", bytes(320), **FORMAT)] == ["transcript-start"]
+    send(made, "audio-stop")
+    assert texts(send(made, "audio-stop"), "transcript") == [""]
+
+
+def test_unknown_events_are_ignored_and_a_ping_is_answered() -> None:
+    made = stream()
+    assert send(made, "select-program", name="headsync") == []
+    assert send(made, "ping", text="a") == [{"type": "pong", "data": {"text": "a"}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "code"),
+    [
+        ("audio-start", {}, "audio"),
+        ("audio-start", {**FORMAT, "width": 4}, "audio"),
+        ("audio-start", {**FORMAT, "channels": 2}, "audio"),
+        ("audio-start", {**FORMAT, "rate": "16000"}, "audio"),
+        ("audio-start", {**FORMAT, "rate": 1}, "audio"),
+        ("audio-chunk", {}, "audio"),
+        ("transcribe", {"name": 1}, "setting"),
+        ("transcribe", {"transcript_names": "nine"}, "setting"),
+    ],
+)
+def test_errors_end_the_connection(kind: str, data: dict[str, Any], code: str) -> None:
+    class Strict(Scripted):
+        def push(self, samples: Any, sample_rate: int) -> list[Event]:
+            if sample_rate < 4000:
+                from headsync.errors import AudioError
+
+                raise AudioError("a sample rate of 1 Hz is not possible")
+            return super().push(samples, sample_rate)
+
+    made = WyomingStream(build_info([]), lambda _: Strict([]), lambda *_: True, Limits())
+    reply = made.receive(WyomingEvent(kind, data, bytes(2)))
+    assert reply.messages[-1]["type"] == "error"
+    assert reply.messages[-1]["data"]["code"] == code
+    assert reply.close_code is not None
+
+
+def test_too_much_audio_ends_with_the_last_text_and_an_error() -> None:
+    made = stream([[], [final(0, "one")]], limits=Limits(stream_seconds=1.0))
+    reply = made.receive(WyomingEvent("audio-chunk", FORMAT, bytes(4 * RATE)))
+    assert [one["type"] for one in reply.messages] == ["transcript-start", "transcript-chunk", "error"]
+    assert reply.messages[-1]["data"]["code"] == "too-long"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage\n",
+        b"[]\n",
+        b"{}\n",
+        b"\xff\n",
+        b'{"type": 1}\n',
+        b'{"type": "ping", "data": []}\n'.replace(b"[]", b"[1]"),
+        b'{"type": "ping", "data_length": -1}\n',
+        b'{"type": "ping", "payload_length": 101}\n',
+        b'{"type": "ping", "payload_length": "9"}\n',
+        b'{"type": "ping", "payload_length": true}\n',
+    ],
+)
+def test_malformed_headers_are_errors(line: bytes) -> None:
+    with pytest.raises(StreamError) as caught:
+        parse_header(line, 100)
+    assert caught.value.code == "message"
+
+
+def test_an_encoded_event_is_parsed_again() -> None:
+    encoded = encode_event({"type": "transcript", "data": {"text": "größer"}})
+    line, _, data = encoded.partition(b"\n")
+    header = parse_header(line, 1000)
+    assert header.data_bytes == len(data)
+    assert header.event(data, b"") == WyomingEvent("transcript", {"text": "größer"})
+
+
+# the real client
+
+
+@contextmanager
+def serving(service: ModelService, limits: Limits = Limits(), **aliases: str) -> Iterator[tuple[AppState, int]]:  # noqa: B008
+    """A server with a Wyoming port."""
+    state, ready = AppState([service], limits, access=Access((), aliases)), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as wyoming:
+        server = build_server(state, ready.set, wyoming)
+        thread = threading.Thread(target=server.run, args=([http],))
+        thread.start()
+        assert ready.wait(60)
+        try:
+            yield state, wyoming.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def port(service: ModelService) -> Iterator[int]:
+    with serving(service, Limits(idle_seconds=20.0), assist="digits-en") as (_, port):
+        yield port
+
+
+async def next_event(client: AsyncTcpClient) -> ClientEvent | None:
+    async with asyncio.timeout(60):
+        return await client.read_event()
+
+
+async def transcribe(client: AsyncTcpClient, samples: np.ndarray, rate: int, **request: Any) -> tuple[str, str]:
+    """The text of the transcript, and that of its chunks."""
+    await client.write_event(Transcribe(**request).event())
+    await client.write_event(AudioStart(rate, 2, 1).event())
+    for piece in np.array_split(samples, 20):
+        await client.write_event(AudioChunk(rate, 2, 1, piece.tobytes()).event())
+    await client.write_event(AudioStop().event())
+    chunks, text, started = [], None, False
+    while (event := await next_event(client)) is not None and not TranscriptStop.is_type(event.type):
+        started |= TranscriptStart.is_type(event.type)
+        if TranscriptChunk.is_type(event.type):
+            chunks.append(TranscriptChunk.from_event(event).text)
+        elif Transcript.is_type(event.type):
+            text = Transcript.from_event(event).text
+        else:
+            assert not Error.is_type(event.type), event.data
+    assert started
+    assert text is not None
+    return text, "".join(chunks)
+
+
+def expected(service: ModelService, samples: np.ndarray, rate: int) -> str:
+    session = service.open_session()
+    events = session.push(samples, rate) + session.finish()
+    return " ".join(event.text for event in events if isinstance(event, Final) and event.text)
+
+
+def test_describe(port: int, service: ModelService) -> None:
+    async def describe() -> Info:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(Describe().event())
+            event = await next_event(client)
+            assert event is not None
+            assert Info.is_type(event.type)
+            await client.write_event(Ping(text="a").event())
+            answer = await next_event(client)
+            assert answer is not None
+            assert Pong.from_event(answer).text == "a"
+            return Info.from_event(event)
+
+    (program,) = asyncio.run(describe()).asr
+    assert program.supports_transcript_streaming
+    assert program.requires_external_vad
+    (model,) = program.models
+    assert (model.name, model.languages, model.description) == ("digits-en", ["en"], service.description)
+
+
+def test_recordings_of_one_connection(port: int, service: ModelService, recordings: Recordings) -> None:
+    async def talk() -> list[tuple[str, str]]:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            names = {"transcript_names": ["nine", "Kitchen lamp"]}
+            return [
+                await transcribe(client, recordings[0][1], recordings[0][2], name="assist", language="en"),
+                await transcribe(client, recordings[1][1], recordings[1][2], **names),
+                await transcribe(client, recordings[2][1], recordings[2][2]),
+            ]
+
+    for (path, samples, rate), (text, chunks) in zip(recordings, asyncio.run(talk()), strict=False):
+        assert text == chunks == expected(service, samples, rate) == path.with_suffix(".txt").read_text().strip()
+
+
+async def last_error(port: int, *sent: bytes) -> str | None:
+    """The code of the error before the server closes the connection."""
+    async with AsyncTcpClient("127.0.0.1", port) as client:
+        assert client._writer is not None
+        client._writer.write(b"".join(sent))
+        event = last = None
+        while (event := await next_event(client)) is not None:
+            last = event
+        return Error.from_event(last).code if last else None
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"GET / HTTP/1.1\r\n", "message"),
+        (b'{"type": "ping", "payload_length": 99999999}\n', "message"),
+        (b"{" + b" " * (1 << 17), "message"),
+        (b'{"type": "transcribe", "data": {"name": "english"}}\n{"type": "audio-start", "data": %b}\n', "model"),
+    ],
+)
+def test_errors_are_events(port: int, sent: bytes, code: str) -> None:
+    sent = sent.replace(b"%b", json.dumps(FORMAT).encode())
+    assert asyncio.run(last_error(port, sent)) == code
+
+
+def test_a_silent_client_is_disconnected_and_a_busy_server_says_so(service: ModelService) -> None:
+    async def check(state: AppState, port: int) -> None:
+        assert await last_error(port) == "idle"
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(AudioStart(RATE, 2, 1).event())
+            assert await next_event(client) is not None
+            assert state.limiter.open_streams == 1
+            assert await last_error(port) == "busy"
+
+    with serving(service, Limits(streams=1, idle_seconds=2.0)) as (state, port):
+        asyncio.run(check(state, port))
+        assert b'headsync_rejected_total{reason="busy"} 1.0' in state.metrics.render()
+
+
+def test_a_fault_of_the_server_ends_one_stream(
+    service: ModelService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(service) as (state, port):
+        monkeypatch.setattr(state, "open_session", lambda _: 1 / 0)
+        sent = json.dumps({"type": "audio-start", "data": FORMAT}).encode() + b"\n"
+        assert asyncio.run(last_error(port, sent)) == "internal"
+    assert "a stream failed" in caplog.text
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_command_finishes_a_transcript_before_it_stops(
+    service: ModelService, recordings: Recordings, workers: str
+) -> None:
+    _, samples, rate = recordings[0]
+
+    async def talk(port: int) -> str:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(AudioStart(rate, 2, 1).event())
+            first, second = np.array_split(samples, 2)
+            await client.write_event(AudioChunk(rate, 2, 1, first.tobytes()).event())
+            assert await next_event(client) is not None
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.5)
+            await client.write_event(AudioChunk(rate, 2, 1, second.tobytes()).event())
+            await client.write_event(AudioStop().event())
+            while event := await next_event(client):
+                if Transcript.is_type(event.type):
+                    return Transcript.from_event(event).text
+            raise AssertionError("no transcript")
+
+    with started("--wyoming", "0", "--workers", workers) as (process, line):
+        (port,) = re.findall(r"tcp://127\.0\.0\.1:(\d+)", line)
+        assert asyncio.run(talk(int(port))) == expected(service, samples, rate)
+        assert process.wait(60) == 0
+
+
+def test_an_open_wyoming_port_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headsync.server import serve
+
+    monkeypatch.setattr(serve, "serve", lambda *_: None)
+    result = CliRunner().invoke(app, ["serve", "--host", "0.0.0.0", "--token", "secret", "--wyoming", "10300"])
+    assert "can use the Wyoming port" in " ".join(result.output.split())
+    assert not CliRunner().invoke(app, ["serve", "--wyoming", "10300"]).output
+
+
+# announcement
+
+
+def test_the_server_is_announced() -> None:
+    from zeroconf import ServiceBrowser, Zeroconf
+
+    found: list[tuple[int | None, list[str]]] = []
+    seen = threading.Event()
+
+    def changed(zeroconf: Zeroconf, service_type: str, name: str, **_: Any) -> None:
+        info = zeroconf.get_service_info(service_type, name)
+        if info is not None:
+            found.append((info.port, info.parsed_addresses()))
+            seen.set()
+
+    with announce.announced(["127.0.0.1"], 10300), Zeroconf(interfaces=["127.0.0.1"]) as network:
+        ServiceBrowser(network, announce.SERVICE, handlers=[changed])
+        assert seen.wait(20)
+    assert found[0] == (10300, ["127.0.0.1"])
+
+
+def test_only_addresses_that_others_reach_are_announced() -> None:
+    assert announce.network_addresses("127.0.0.1") == announce.network_addresses("::1") == []
+    assert announce.network_addresses("192.0.2.1") == ["192.0.2.1"]
+    assert not any(address.startswith("127.") for address in announce.network_addresses("0.0.0.0"))
