@@ -28,7 +28,7 @@ from headsync.events import Reason
 from headsync.frontend.audio import FloatArray
 
 PAIR_FRAMES = 25  # longest distance of two spikes that open an utterance together: a second
-SHORT_PAUSE_FRAMES = 5  # pause that ends an utterance of `longest_seconds`
+_SHORT_PAUSE_FRAMES = 5  # pause that ends an utterance of `longest_seconds`
 
 
 class EndpointState(NamedTuple):
@@ -143,7 +143,7 @@ class Endpointer:
         length = state.frames - self.first_frame(state)
         if length >= 2 * self.config.longest_frames:
             return "length"
-        if length >= self.config.longest_frames and state.silence >= SHORT_PAUSE_FRAMES:
+        if length >= self.config.longest_frames and state.silence >= _SHORT_PAUSE_FRAMES:
             return "length"
         return "pause" if state.silence >= self.config.pause_frames else None
 
