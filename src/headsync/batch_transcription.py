@@ -28,7 +28,7 @@ from headsync.model_folder import CARD, find_named
 from headsync.recognizer import Recognizer
 
 PER_TASK = 8  # utterances in a task
-TASKS_PER_WORKER = 3  # submitted at a time, so that no worker waits
+_TASKS_PER_WORKER = 3  # submitted at a time, so that no worker waits
 _LINE_START = b'{"id": "'
 _COMPARED = ("checksum", "lm_checksum", "settings")  # of an identity; names and paths may change
 
@@ -226,7 +226,7 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
         try:
             job.load()  # an error in the model or its settings is raised here, before any worker starts
             task = ray.remote(num_cpus=1, max_retries=-1)(_task)
-            most = TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
+            most = _TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
             if workers and address:  # the cluster is larger, and would run all submitted tasks at once
                 most = workers
             yield from _collect(ray, task, job, utterances, most)

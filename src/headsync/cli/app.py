@@ -26,8 +26,8 @@ from headsync.cli.train import train
 from headsync.cli.transcribe import transcribe
 from headsync.errors import HeadsyncError
 
-FAILED = 1
-INTERRUPTED = 130  # the exit code of shells for Ctrl-C
+_FAILED = 1
+_INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
 
 class _ErrorHandler(TyperGroup):
@@ -37,7 +37,7 @@ class _ErrorHandler(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(_INTERRUPTED) from None
         except BrokenPipeError:
             raise  # the reader of our output has closed it, as `head` does; Typer exits quietly
         except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ class _ErrorHandler(TyperGroup):
             print_error("This command requires PyTorch, which is not installed: pip install 'headsync[train]'.")
         except (HeadsyncError, OSError) as error:
             print_error(error)
-        raise typer.Exit(FAILED)
+        raise typer.Exit(_FAILED)
 
 
 def _print_version(requested: bool) -> None:

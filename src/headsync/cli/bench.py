@@ -14,14 +14,14 @@ from headsync.cli.output import check_writable, write_json
 if TYPE_CHECKING:
     from headsync.model_folder import ModelFolder
 
-TOKENS_PER_SECOND = {52: 15.0}  # of characters
-DEFAULT_TOKENS_PER_SECOND = 4.0  # of larger vocabularies: words or subwords
-FRAMES = (50, 100, 250, 500, 1000)  # 2 to 40 s
-HEADER = (
+_TOKENS_PER_SECOND = {52: 15.0}  # of characters
+_DEFAULT_TOKENS_PER_SECOND = 4.0  # of larger vocabularies: words or subwords
+_FRAMES = (50, 100, 250, 500, 1000)  # 2 to 40 s
+_HEADER = (
     "| classes | beam | audio | computing per second | in the last fifth | products | ratio | first token |",
     "|---|---|---|---|---|---|---|---|",
 )
-MECHANISMS = ("hs-dacs", "dacs", "softmax")
+_MECHANISMS = ("hs-dacs", "dacs", "softmax")
 
 
 def bench(
@@ -37,19 +37,19 @@ def bench(
     figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         models = [_model(Path(folder) / str(number), number, int8=int8) for number in classes]
-        typer.echo("\n".join(HEADER))
+        typer.echo("\n".join(_HEADER))
         for model in models:
             for row in _speeds(model, beam, seconds):
                 typer.echo(row.pop("row"))
                 figures.append({"int8": int8, **row})
         if mechanisms:
-            typer.echo("\n| mechanism | " + " | ".join(f"{frames} frames" for frames in FRAMES) + " |")
-            typer.echo("|---|" + "---|" * len(FRAMES))
-            for name in MECHANISMS:
+            typer.echo("\n| mechanism | " + " | ".join(f"{frames} frames" for frames in _FRAMES) + " |")
+            typer.echo("|---|" + "---|" * len(_FRAMES))
+            for name in _MECHANISMS:
                 model = _model(Path(folder) / name, classes[0], name, int8)
-                steps = [_step_seconds(model, max(beam), frames) for frames in FRAMES]
+                steps = [_step_seconds(model, max(beam), frames) for frames in _FRAMES]
                 typer.echo(f"| {name} | " + " | ".join(f"{1e3 * step:.1f} ms" for step in steps) + " |")
-                figures.append({"mechanism": name, "step_seconds": dict(zip(FRAMES, steps, strict=True))})
+                figures.append({"mechanism": name, "step_seconds": dict(zip(_FRAMES, steps, strict=True))})
     if json_out:
         write_json(json_out, figures)
 
@@ -65,7 +65,7 @@ def _speeds(model: ModelFolder, beams: list[int], lengths: list[float]) -> Itera
     from headsync.evaluation.speed import measure
 
     engine, classes = load_engine(model), model.vocabulary.size
-    rate = TOKENS_PER_SECOND.get(classes, DEFAULT_TOKENS_PER_SECOND)
+    rate = _TOKENS_PER_SECOND.get(classes, _DEFAULT_TOKENS_PER_SECOND)
     measure(model, engine, 3.0, rate)  # warm-up
     for beam in beams:
         for length in lengths:

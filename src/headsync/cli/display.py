@@ -27,30 +27,17 @@ class Screen(Protocol):
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """For pipes and files: a line for each final text."""
+    """For pipes and files: a line for each final text, or with `timeline` for each text, with its time in the audio."""
 
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: str = "", timeline: bool = False) -> None:
+        self._prefix, self._timeline = prefix, timeline
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Final):
+        if self._timeline and isinstance(event, Partial | Final):
+            mark = "." if isinstance(event, Final) else ""
+            typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
+        elif isinstance(event, Final):
             typer.echo(f"{self._prefix}{event.text}")
-
-    def __exit__(self, *raised: object) -> None:
-        """Nothing to restore."""
-
-
-class Timeline(AbstractContextManager["Timeline"]):
-    """For pipes that show growing text: a line for each event, with its time in the audio."""
-
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix
-
-    def show(self, event: Event) -> None:
-        if not isinstance(event, Partial | Final):
-            return
-        mark = "." if isinstance(event, Final) else ""
-        typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
 
     def __exit__(self, *raised: object) -> None:
         """Nothing to restore."""
@@ -84,7 +71,7 @@ class Growing(AbstractContextManager["Growing"]):
 def open_screen(prefix: str = "", timeline: bool = False) -> Screen:
     """A screen for standard output: a terminal or a pipe; with `timeline` a pipe shows growing text."""
     if not sys.stdout.isatty():
-        return Timeline(prefix) if timeline else Lines(prefix)
+        return Lines(prefix, timeline)
     from rich.console import Console
 
     return Growing(Console(), prefix)

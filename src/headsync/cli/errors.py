@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 
-REMEDIES = {
+_REMEDIES = {
     errno.ENOENT: "check the name",
     errno.EEXIST: "a file stands where a folder is needed; name another",
     errno.EISDIR: "this is a folder; name a file",
@@ -29,6 +29,6 @@ def sentence(error: BaseException | str) -> str:
     """An error in one line; errors of the operating system begin with the name of the file."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
-        remedy = REMEDIES.get(error.errno or 0)
+        remedy = _REMEDIES.get(error.errno or 0)
         return f"{where}{error.strerror}; {remedy}." if remedy else f"{where}{error.strerror}"
     return " ".join(str(error).split())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headsync.evaluation.timed_session import SessionFactory
 
-PIECE_SECONDS = 0.1
+_PIECE_SECONDS = 0.1
 _POLL_SECONDS = 0.2  # between two checks whether to stop
 
 
@@ -36,11 +36,11 @@ def listen(
 ) -> None:
     """Recognise speech from the microphone until Ctrl-C."""
     sounddevice = _import_sounddevice()
-    microphone = Microphone(sounddevice, device)
+    microphone = _Microphone(sounddevice, device)
     recognizer = load_model.load_recognizer(model, **search.arguments())
     if sys.stdout.isatty():
         print_dim("Listening; Ctrl-C stops.")
-    with stop_on_interrupt() as stopped, microphone, open_screen() as screen:
+    with _stop_on_interrupt() as stopped, microphone, open_screen() as screen:
         _recognise(recognizer, microphone, screen, stopped)
     if microphone.overflows:
         print_error(f"Audio was lost {_times(microphone.overflows)}, because this computer is too slow for the model.")
@@ -48,7 +48,7 @@ def listen(
         raise AudioError("The microphone was disconnected; check its cable and start again.")
 
 
-class Microphone:
+class _Microphone:
     """An input stream of the sound system; its pieces wait in a queue until they are read."""
 
     def __init__(self, sounddevice: Any, device: str | None) -> None:
@@ -62,13 +62,13 @@ class Microphone:
             self._stream = sounddevice.InputStream(
                 device=chosen,
                 samplerate=self.sample_rate,
-                blocksize=round(self.sample_rate * PIECE_SECONDS),
+                blocksize=round(self.sample_rate * _PIECE_SECONDS),
                 channels=1,
                 dtype="float32",
                 callback=self._take,
             )
 
-    def __enter__(self) -> Microphone:
+    def __enter__(self) -> _Microphone:
         with self._readable_errors():
             self._stream.start()
         return self
@@ -106,7 +106,7 @@ class Microphone:
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[threading.Event]:
+def _stop_on_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into an event, so that the recogniser can finish; the second interrupts."""
     stopped = threading.Event()
 
@@ -121,7 +121,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _recognise(recognizer: SessionFactory, microphone: Microphone, screen: Screen, stopped: threading.Event) -> None:
+def _recognise(recognizer: SessionFactory, microphone: _Microphone, screen: Screen, stopped: threading.Event) -> None:
     session = recognizer.session()
     for samples in microphone.pieces(stopped):
         for event in session.push(samples, microphone.sample_rate):

@@ -21,8 +21,6 @@ import typer
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, DataError
 
-SEARCH = "Search (default: as stored with the model)"
-
 
 class UnitName(Enum):
     """The unit in which errors are counted."""
@@ -52,38 +50,24 @@ ModelArgument: TypeAlias = Annotated[
 Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
 
 
+_option = functools.partial(typer.Option, rich_help_panel="Search (default: as stored with the model)")
+
+
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a model is searched; None means as stored with the model."""
+    """Options of the search; None means as stored with the model."""
 
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Number of hypotheses in the search.", rich_help_panel=SEARCH)
-    ] = None
+    beam: Annotated[int | None, _option(min=1, help="Number of hypotheses in the search.")] = None
     ctc_weight: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, help="Weight of CTC in the search; 1 is CTC alone.", rich_help_panel=SEARCH),
+        float | None, _option(min=0.0, max=1.0, help="Weight of CTC in the search; 1 is CTC alone.")
     ] = None
-    lm: Annotated[
-        Path | None,
-        typer.Option("--lm", help="Language model: a folder or an ARPA file.", rich_help_panel=SEARCH),
-    ] = None
-    lm_weight: Annotated[
-        float | None, typer.Option(min=0.0, help="Weight of the language model.", rich_help_panel=SEARCH)
-    ] = None
+    lm: Annotated[Path | None, _option("--lm", help="Language model: a folder or an ARPA file.")] = None
+    lm_weight: Annotated[float | None, _option(min=0.0, help="Weight of the language model.")] = None
     hotwords: Annotated[
-        Path | None,
-        typer.Option(
-            help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.',
-            rich_help_panel=SEARCH,
-        ),
+        Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
     endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint",
-            help="When utterances end, in seconds: pause=1.2,length=20,silence=10.",
-            rich_help_panel=SEARCH,
-        ),
+        str | None, _option("--endpoint", help="When utterances end, in seconds: pause=1.2,length=20,silence=10.")
     ] = None
     engine: EngineChoice = EngineName.auto
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
+from headsync._atomic_write import naming
 from headsync.errors import DataError
 
 
@@ -32,17 +32,6 @@ def check_writable(path: Path | None) -> None:
         raise DataError(f"{path}: the folder {path.parent} does not exist; create it first.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise DataError(f"{path}: cannot be written; check its permissions, or name another file.")
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add the path to operating system errors without one, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
 def write_json(path: Path, document: object) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from headsync._atomic_write import naming
 from headsync.cli import options
-from headsync.cli.output import check_writable, naming
+from headsync.cli.output import check_writable
 from headsync.errors import DataError
 
 plot = typer.Typer(help="Draw figures of a model.", no_args_is_help=True)

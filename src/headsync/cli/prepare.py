@@ -12,13 +12,13 @@ from headsync.cli.progress import progress_bar
 
 prepare = typer.Typer(help="Prepare a corpus: write manifests, and audio where necessary.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same corpus.")]
-Threads = Annotated[int, typer.Option(min=1, help="Number of threads.")]
+_Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
+_Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same corpus.")]
+_Threads = Annotated[int, typer.Option(min=1, help="Number of threads.")]
 
 
 @prepare.command()
-def toy(out: Out, seed: Seed = 1) -> None:
+def toy(out: _Out, seed: _Seed = 1) -> None:
     """Generate a tiny corpus of synthetic words; needs no download."""
     from headsync.corpora.toy import prepare as generate
 
@@ -29,8 +29,8 @@ def toy(out: Out, seed: Seed = 1) -> None:
 @prepare.command()
 def librispeech(
     source: Annotated[Path, typer.Argument(help="The folder LibriSpeech, with any of its parts.")],
-    out: Out,
-    workers: Threads = 1,
+    out: _Out,
+    workers: _Threads = 1,
 ) -> None:
     """LibriSpeech: every part found, such as train-clean-100 or dev-clean."""
     _prepare("librispeech", source, out, workers=workers)
@@ -39,7 +39,7 @@ def librispeech(
 @prepare.command()
 def commonvoice(
     source: Annotated[Path, typer.Argument(help="A release or its language folder, with *.tsv and clips/.")],
-    out: Out,
+    out: _Out,
     ids: Annotated[
         list[Path] | None,
         typer.Option(help="A list of clip ids, one per line; the part is named after the file. May be repeated."),
@@ -47,7 +47,7 @@ def commonvoice(
     validated: Annotated[
         bool, typer.Option("--validated", help="Train on all of validated.tsv instead of train.tsv.")
     ] = False,
-    workers: Threads = 1,
+    workers: _Threads = 1,
 ) -> None:
     """Common Voice: train, dev and test with disjoint speakers and sentences, or lists of clips."""
     _prepare("commonvoice", source, out, workers=workers, ids=ids or (), validated=validated)
@@ -56,8 +56,8 @@ def commonvoice(
 @prepare.command()
 def harpervalley(
     source: Annotated[Path, typer.Argument(help="The folder gridspace-stanford-harper-valley, or its data folder.")],
-    out: Out,
-    workers: Threads = 1,
+    out: _Out,
+    workers: _Threads = 1,
 ) -> None:
     """Harper Valley: segments of telephone calls; train, dev and test with disjoint speakers."""
     _prepare("harpervalley", source, out, workers=workers)
@@ -65,7 +65,7 @@ def harpervalley(
 
 @prepare.command()
 def aishell1(
-    source: Annotated[Path, typer.Argument(help="The folder data_aishell.")], out: Out, workers: Threads = 1
+    source: Annotated[Path, typer.Argument(help="The folder data_aishell.")], out: _Out, workers: _Threads = 1
 ) -> None:
     """AIShell-1: train, dev and test."""
     _prepare("aishell1", source, out, workers=workers)
@@ -74,8 +74,8 @@ def aishell1(
 @prepare.command()
 def wsj(
     source: Annotated[Path, typer.Argument(help="The folder with the discs of LDC93S6B and LDC94S13B.")],
-    out: Out,
-    workers: Threads = 1,
+    out: _Out,
+    workers: _Threads = 1,
 ) -> None:
     """Wall Street Journal: decode and list si284, dev93 and eval92."""
     _prepare("wsj", source, out, workers=workers)
@@ -84,8 +84,8 @@ def wsj(
 @prepare.command()
 def kaldi(
     source: Annotated[Path, typer.Argument(help="A Kaldi data folder, or a folder of them.")],
-    out: Out,
-    workers: Threads = 1,
+    out: _Out,
+    workers: _Threads = 1,
 ) -> None:
     """Any corpus with Kaldi lists."""
     _prepare("kaldi", source, out, workers=workers)
@@ -94,8 +94,8 @@ def kaldi(
 @prepare.command()
 def table(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or TSV with a path and a text in each row.")],
-    out: Out,
-    workers: Threads = 1,
+    out: _Out,
+    workers: _Threads = 1,
 ) -> None:
     """A table of your own recordings and texts."""
     _prepare("table", source, out, workers=workers)
@@ -104,7 +104,7 @@ def table(
 @prepare.command()
 def shards(
     manifest: Annotated[Path, typer.Argument(help="A manifest written by another prepare command.")],
-    out: Out,
+    out: _Out,
     size: Annotated[int, typer.Option(min=1, help="Utterances per shard.")] = 1000,
 ) -> None:
     """Pack the recordings of a manifest into a few large files (lhotse shards) for training on a cluster."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     from headsync.evaluation.timed_session import SessionFactory
     from headsync.events import Event
 
-MANIFEST = "Transcribe a manifest"
-STANDARD_INPUT = Path("-")
+_STANDARD_INPUT = Path("-")
 
 
-class Format(Enum):
+class _Format(Enum):
     """Output formats; the names are those of `subtitles.FORMATS`."""
 
     text = "text"
@@ -35,56 +35,47 @@ class Format(Enum):
     vtt = "vtt"
 
 
-class Cluster(Enum):
+class _Cluster(Enum):
     """Where a manifest is transcribed."""
 
     here = "here"
     ray = "ray"
 
 
+_option = partial(typer.Option, rich_help_panel="Transcribe a manifest")
+
+
 @dataclass(frozen=True)
-class BatchOptions:
+class _BatchOptions:
     """Transcription of a whole manifest."""
 
-    manifest: Annotated[
-        Path | None,
-        typer.Option(help="Transcribe all utterances of a manifest instead of files.", rich_help_panel=MANIFEST),
-    ] = None
+    manifest: Annotated[Path | None, _option(help="Transcribe all utterances of a manifest instead of files.")] = None
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Output, JSON lines; NAME-transcripts.jsonl in the working folder by default.",
-            rich_help_panel=MANIFEST,
-        ),
+        Path | None, _option(help="Output, JSON lines; NAME-transcripts.jsonl in the working folder by default.")
     ] = None
-    cluster: Annotated[Cluster, typer.Option(help="Where to run.", rich_help_panel=MANIFEST)] = Cluster.here
+    cluster: Annotated[_Cluster, _option(help="Where to run.")] = _Cluster.here
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Worker processes of --cluster ray; one per processor by default.", rich_help_panel=MANIFEST
-        ),
+        int | None, _option(min=1, help="Worker processes of --cluster ray; one per processor by default.")
     ] = None
-    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.", rich_help_panel=MANIFEST)] = (
-        None
-    )
+    address: Annotated[str | None, _option(help="Address of a running Ray cluster.")] = None
 
     def check(self, files: list[Path]) -> None:
         """Raise an error for options that do not belong together."""
         if bool(files) == bool(self.manifest):
             raise typer.BadParameter("name either recordings or a manifest (--manifest).")
-        if files and (self.out or self.workers or self.address or self.cluster is not Cluster.here):
+        if files and (self.out or self.workers or self.address or self.cluster is not _Cluster.here):
             raise typer.BadParameter("--out, --cluster, --workers and --address require --manifest.")
-        if (self.workers or self.address) and self.cluster is Cluster.here:
+        if (self.workers or self.address) and self.cluster is _Cluster.here:
             raise typer.BadParameter("--workers and --address require --cluster ray.")
 
 
 @options.grouped
 def transcribe(
     search: options.SearchOptions,
-    batch: BatchOptions,
+    batch: _BatchOptions,
     files: Annotated[list[Path] | None, typer.Argument(help="Recordings; - is a WAV from standard input.")] = None,
     model: options.ModelName = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[_Format, typer.Option(help="Output format.")] = _Format.text,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
     nbest: Annotated[int | None, typer.Option(min=1, help="Alternatives per utterance, with --format json.")] = None,
 ) -> None:
@@ -92,9 +83,9 @@ def transcribe(
     files = files or []
     batch.check(files)
     _check_flag_values(files)
-    if batch.manifest and (realtime or format is not Format.text):
+    if batch.manifest and (realtime or format is not _Format.text):
         raise typer.BadParameter("--format and --realtime do not apply to --manifest, whose output is JSON.")
-    if len(files) > 1 and format in (Format.srt, Format.vtt):
+    if len(files) > 1 and format in (_Format.srt, _Format.vtt):
         raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
     if batch.manifest:
         _transcribe_manifest(model, {**search.settings, "nbest": nbest}, search, batch)
@@ -110,13 +101,13 @@ def _check_flag_values(files: list[Path]) -> None:
             raise typer.BadParameter(f'--realtime takes no value, and there is no file "{file}".')
 
 
-def _transcribe_files(recognizer: SessionFactory, files: list[Path], format: Format, realtime: bool) -> None:
+def _transcribe_files(recognizer: SessionFactory, files: list[Path], format: _Format, realtime: bool) -> None:
     """Print one file after the other; a file that cannot be read is an error, and the others are still transcribed."""
     failed = False
     for file in files:
         try:
             pieces = paced(_pieces(file)) if realtime else _pieces(file)
-            if format is Format.text:
+            if format is _Format.text:
                 _print_text(recognizer, pieces, f"{file}: " if len(files) > 1 else "")
             else:
                 _print_document(recognizer, pieces, file, format)
@@ -130,7 +121,7 @@ def _transcribe_files(recognizer: SessionFactory, files: list[Path], format: For
 
 
 def _transcribe_manifest(
-    model: str | None, settings: dict[str, object], search: options.SearchOptions, batch: BatchOptions
+    model: str | None, settings: dict[str, object], search: options.SearchOptions, batch: _BatchOptions
 ) -> None:
     from headsync.batch_transcription import Job, here, on_ray
 
@@ -138,7 +129,7 @@ def _transcribe_manifest(
     hotwords = tuple(options.read_hotwords(search.hotwords))
     job = Job(model, search.lm, hotwords, (("engine", search.engine.value), *settings.items()))
     out = batch.out or Path(f"{batch.manifest.stem}-transcripts.jsonl")
-    run = here if batch.cluster is Cluster.here else on_ray(batch.workers, batch.address)
+    run = here if batch.cluster is _Cluster.here else on_ray(batch.workers, batch.address)
     _run_batch(job, batch.manifest, out, run)
 
 
@@ -157,7 +148,7 @@ def _pieces(file: Path) -> Iterable[Piece]:
     from headsync.cli.wav_stdin import stream_wav
     from headsync.frontend.audio import stream_audio
 
-    if file != STANDARD_INPUT:
+    if file != _STANDARD_INPUT:
         return stream_audio(file)
     if sys.stdin.isatty():
         raise AudioError("standard input: this is a terminal; pipe a WAV into it, or use headsync listen.")
@@ -173,11 +164,11 @@ def _print_text(recognizer: SessionFactory, pieces: Iterable[Piece], prefix: str
         print_dim(summarise(session))
 
 
-def _print_document(recognizer: SessionFactory, pieces: Iterable[Piece], file: Path, format: Format) -> None:
+def _print_document(recognizer: SessionFactory, pieces: Iterable[Piece], file: Path, format: _Format) -> None:
     from headsync.text.subtitles import FORMATS, to_json
 
     session = stream(recognizer, pieces, _ignore)
-    if format is Format.json:
+    if format is _Format.json:
         seconds = {"audio_seconds": session.audio_seconds, "computing_seconds": session.computing_seconds}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
         document = to_json(session.finals, file=str(file), **rounded)

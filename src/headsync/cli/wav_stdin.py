@@ -19,8 +19,8 @@ from headsync.frontend.decoders import UNKNOWN_LENGTH_BYTES
 if TYPE_CHECKING:
     from headsync.cli.stream_file import Piece
 
-EXTENSIBLE = 0xFFFE
-SUBTYPES = {  # (format tag, bits per sample) -> soundfile's name
+_EXTENSIBLE = 0xFFFE
+_SUBTYPES = {  # (format tag, bits per sample) -> soundfile's name
     (1, 8): "PCM_U8",
     (1, 16): "PCM_16",
     (1, 24): "PCM_24",
@@ -32,7 +32,7 @@ SUBTYPES = {  # (format tag, bits per sample) -> soundfile's name
 }
 
 
-class Header(NamedTuple):
+class _Header(NamedTuple):
     """The format of the samples."""
 
     subtype: str
@@ -56,7 +56,7 @@ def stream_wav(source: BinaryIO, piece_seconds: float = 0.1) -> Iterator[Piece]:
         raise AudioError("standard input: the WAV contains no samples; check the program that writes it.")
 
 
-def _read_header(source: BinaryIO) -> tuple[Header, int]:
+def _read_header(source: BinaryIO) -> tuple[_Header, int]:
     """Read up to the first sample; returns the format and the maximum number of bytes that follow."""
     riff = source.read(12)
     if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
@@ -76,22 +76,22 @@ def _read_header(source: BinaryIO) -> tuple[Header, int]:
             header = _parse_format(body)
 
 
-def _parse_format(body: bytes) -> Header:
+def _parse_format(body: bytes) -> _Header:
     if len(body) < 16:
         raise AudioError("standard input: the WAV ends within its header; check the program that writes it.")
     tag, channels, sample_rate, _, frame_bytes, bits = struct.unpack("<HHIIHH", body[:16])
-    if tag == EXTENSIBLE and len(body) >= 26:
+    if tag == _EXTENSIBLE and len(body) >= 26:
         tag = struct.unpack("<H", body[24:26])[0]  # the actual tag is the beginning of the GUID
-    subtype = SUBTYPES.get((tag, bits))
+    subtype = _SUBTYPES.get((tag, bits))
     if subtype is None or not channels or not sample_rate or frame_bytes != channels * bits // 8:
         raise AudioError(
             f"standard input: WAV format {tag} with {bits} bits is not supported; convert it first, "
             "for example with ffmpeg -i FILE -c:a pcm_s16le -f wav -."
         )
-    return Header(subtype, channels, sample_rate, frame_bytes)
+    return _Header(subtype, channels, sample_rate, frame_bytes)
 
 
-def _decode(raw: bytes, header: Header) -> Piece:
+def _decode(raw: bytes, header: _Header) -> Piece:
     import soundfile
 
     samples, sample_rate = soundfile.read(

@@ -18,8 +18,8 @@ from headsync.corpora.transcripts import read_transcripts
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
-RATE = 16_000
-CLASSES = 4_231
+_RATE = 16_000
+_CLASSES = 4_231
 EXPECTED = {"train": Expected(120_098, 340), "dev": Expected(14_326, 40), "test": Expected(7_176, 20)}
 
 _SPEAKER = re.compile(r"S\d{4}")
@@ -30,11 +30,11 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     source, out = Path(source).absolute(), Path(out)
     refuse_other_corpus(out, "aishell1")
     parts = _parts(_root(source))
-    prepared = write_parts(parts, out, partial(check_at_rate, RATE), workers=workers, progress=progress)
+    prepared = write_parts(parts, out, partial(check_at_rate, _RATE), workers=workers, progress=progress)
     for name in ("train", "dev"):
         write_text(out / f"lm_{name}.txt", prepared.utterances[name])
     found = len(characters(one.text for one in prepared.utterances["train"]))
-    classes = Classes(found + 1, CLASSES, f"{found} characters of train and <unk>")
+    classes = Classes(found + 1, _CLASSES, f"{found} characters of train and <unk>")
     return finish("aishell1", source, out, parts, prepared, classes)
 
 

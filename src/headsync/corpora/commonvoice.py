@@ -21,12 +21,12 @@ from headsync.corpora.splits import part_of, separate
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
-LISTS = ("validated", "train", "dev", "test", "other", "invalidated")
-FIRST_RELEASE = {"train": "cv-valid-train", "dev": "cv-valid-dev", "test": "cv-valid-test"}
+_LISTS = ("validated", "train", "dev", "test", "other", "invalidated")
+_FIRST_RELEASE = {"train": "cv-valid-train", "dev": "cv-valid-dev", "test": "cv-valid-test"}
 NO_SPEAKERS = "This release has no speaker ids: speakers of train, dev and test may overlap."
 
 
-class Clip(NamedTuple):
+class _Clip(NamedTuple):
     """A row of a list."""
 
     id: str  # the name of the clip without its suffix
@@ -35,13 +35,13 @@ class Clip(NamedTuple):
     speaker: str
 
 
-class Release(NamedTuple):
+class _Release(NamedTuple):
     """The lists of a release, and the problems in them."""
 
-    lists: dict[str, dict[str, Clip]]  # by the name of the list, then by clip id
+    lists: dict[str, dict[str, _Clip]]  # by the name of the list, then by clip id
     problems: list[Problem]
 
-    def find(self, name: str) -> Clip | None:
+    def find(self, name: str) -> _Clip | None:
         return next((clips[name] for clips in self.lists.values() if name in clips), None)
 
 
@@ -66,25 +66,25 @@ def prepare(
     return finish("commonvoice", source, out, parts, prepared, notes=() if known_speakers else (NO_SPEAKERS,))
 
 
-def _read_release(source: Path) -> Release:
+def _read_release(source: Path) -> _Release:
     """The lists in the folder, or in the only folder below it that has lists."""
     folders = [source, *sorted(path for path in source.glob("*") if path.is_dir())] if source.is_dir() else []
     for folder in folders:
         problems: list[Problem] = []
-        paths = {name: folder / f"{name}.tsv" for name in LISTS}
+        paths = {name: folder / f"{name}.tsv" for name in _LISTS}
         paths = {name: path for name, path in paths.items() if path.is_file()}
         paths = paths or {
-            name: folder / f"{stem}.csv" for name, stem in FIRST_RELEASE.items() if (folder / f"{stem}.csv").is_file()
+            name: folder / f"{stem}.csv" for name, stem in _FIRST_RELEASE.items() if (folder / f"{stem}.csv").is_file()
         }
         if paths:
-            return Release({name: _read_list(path, name, problems) for name, path in paths.items()}, problems)
+            return _Release({name: _read_list(path, name, problems) for name, path in paths.items()}, problems)
     raise DataError(
         f"{source}: found no list such as validated.tsv; download a release from "
         "https://commonvoice.mozilla.org/datasets and pass the folder with clips/."
     )
 
 
-def _read_list(path: Path, name: str, problems: list[Problem]) -> dict[str, Clip]:
+def _read_list(path: Path, name: str, problems: list[Problem]) -> dict[str, _Clip]:
     clips = {}
     for number, row in enumerate(_rows(path, name, problems), 2):
         file, text = row.get("path") or row.get("filename"), row.get("sentence", row.get("text"))
@@ -94,7 +94,7 @@ def _read_list(path: Path, name: str, problems: list[Problem]) -> dict[str, Clip
             continue
         file = file if "." in Path(file).name else f"{file}.mp3"  # some releases omit the suffix
         folder = path.parent if "/" in file else path.parent / "clips"
-        clip = Clip(_id(file), folder / file, " ".join(text.split()), row.get("client_id") or "")
+        clip = _Clip(_id(file), folder / file, " ".join(text.split()), row.get("client_id") or "")
         clips[clip.id] = clip
     return clips
 
@@ -118,7 +118,7 @@ def _rows(path: Path, name: str, problems: list[Problem]) -> Iterator[dict[str, 
         problems.append(Problem(name, ProblemKind.UNREADABLE_LIST, path.name, what))
 
 
-def _parts(release: Release, validated: bool) -> list[Part]:
+def _parts(release: _Release, validated: bool) -> list[Part]:
     """The published parts; without dev.tsv and test.tsv, the speakers of validated.tsv are split."""
     parts = {name: Part(name, []) for name in ("train", "dev", "test")}
     published = "dev" in release.lists and "test" in release.lists
@@ -134,7 +134,7 @@ def _parts(release: Release, validated: bool) -> list[Part]:
     return list(parts.values())
 
 
-def _listed_part(path: Path, release: Release, source: Path) -> Part:
+def _listed_part(path: Path, release: _Release, source: Path) -> Part:
     """The part of a list of clip ids, one per line, with or without suffix."""
     part = Part(path.stem, [])
     try:
@@ -151,7 +151,7 @@ def _listed_part(path: Path, release: Release, source: Path) -> Part:
     return part
 
 
-def _add(part: Part, clip: Clip) -> None:
+def _add(part: Part, clip: _Clip) -> None:
     if clip.text:
         part.entries.append(CorpusEntry(clip.id, clip.audio, clip.text, clip.speaker))
     else:

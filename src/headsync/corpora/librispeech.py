@@ -16,10 +16,10 @@ from headsync.corpora.transcripts import read_transcripts
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
-RATE = 16_000
+_RATE = 16_000
 PIECES = 5_000
 
-EXPECTED = {
+_EXPECTED = {
     "train-clean-100": Expected(28_539, 251),
     "train-clean-360": Expected(104_014, 921),
     "train-other-500": Expected(148_688, 1_166),
@@ -36,7 +36,7 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     source, out = Path(source).absolute(), Path(out)
     refuse_other_corpus(out, "librispeech")
     parts = [_part(folder) for folder in _folders(source)]
-    prepared = write_parts(parts, out, partial(check_at_rate, RATE), workers=workers, progress=progress)
+    prepared = write_parts(parts, out, partial(check_at_rate, _RATE), workers=workers, progress=progress)
     for joined in ("train", "dev"):  # all parts of a kind, also those of earlier runs into this folder
         together = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
         write_manifest(out / f"{joined}.jsonl", together)
@@ -57,7 +57,7 @@ def _folders(source: Path) -> list[Path]:
 
 
 def _part(folder: Path) -> Part:
-    part = Part(folder.name, [], [], EXPECTED.get(folder.name))
+    part = Part(folder.name, [], [], _EXPECTED.get(folder.name))
     for chapter in sorted(path for path in folder.glob("*/*") if path.is_dir()):
         _add_chapter(part, chapter)
     return part

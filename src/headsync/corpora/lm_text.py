@@ -19,7 +19,7 @@ from headsync.config import LanguageConfig
 from headsync.errors import DataError
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
 
-CASES: dict[str, Callable[[str], str]] = {"keep": str, "lower": str.lower, "upper": str.upper}
+_CASES: dict[str, Callable[[str], str]] = {"keep": str, "lower": str.lower, "upper": str.upper}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Corpus:
 
 def read_sentences(path: Path, case: str = "keep") -> list[str]:
     """The non-empty lines of a file, in the given case."""
-    change = CASES[case]
+    change = _CASES[case]
     try:
         sentences = [change(line) for text in _lines(path) if (line := " ".join(text.split()))]
     except FileNotFoundError:

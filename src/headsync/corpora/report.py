@@ -17,8 +17,8 @@ from headsync.corpora.manifest import Utterance
 from headsync.corpora.preparation import Expected, Part, Prepared, Problem
 from headsync.errors import DataError
 
-SHOWN = 3  # problems of each kind in the summary
-REPORT = "report.json"
+_SHOWN = 3  # problems of each kind in the summary
+_REPORT = "report.json"
 
 
 class Classes(NamedTuple):
@@ -64,13 +64,13 @@ class CorpusReport(NamedTuple):
 
     def save(self, out: Path) -> None:
         """Write report.json; parts of earlier runs that this run does not contain are kept."""
-        earlier = _read(out / REPORT) or {"parts": {}, "problems": []}
+        earlier = _read(out / _REPORT) or {"parts": {}, "problems": []}
         others = {name: part for name, part in earlier["parts"].items() if name not in self.sizes}
         content = self._content()
         content["parts"] = {**others, **content["parts"]}
         content["problems"] = [p for p in earlier["problems"] if p["part"] in others] + content["problems"]
         content["counts"] = dict(sorted(Counter(problem["kind"] for problem in content["problems"]).items()))
-        with in_one_move(out / REPORT) as unfinished:
+        with in_one_move(out / _REPORT) as unfinished:
             unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def summary(self) -> str:
@@ -79,8 +79,8 @@ class CorpusReport(NamedTuple):
         for kind, count in self.counts.items():
             lines.append(f"{kind}: {count}")
             same = [problem for problem in self.problems if problem.kind == kind]
-            lines += [f"  {problem.name}: {problem.what}" for problem in same[:SHOWN]]
-            lines += [f"  and {count - SHOWN} more"] if count > SHOWN else []
+            lines += [f"  {problem.name}: {problem.what}" for problem in same[:_SHOWN]]
+            lines += [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
         lines += [self.explanation] if self.classes else []
         return "\n".join([*lines, *self.notes])
 
@@ -106,7 +106,7 @@ class CorpusReport(NamedTuple):
 
 def refuse_other_corpus(out: Path, corpus: str) -> None:
     """A folder contains one corpus: a second run may extend it, but not mix it with another."""
-    report = _read(out / REPORT)
+    report = _read(out / _REPORT)
     if report and report["corpus"] != corpus:
         raise DataError(f"{out}: this folder was made from {report['corpus']}; choose an empty folder for {corpus}.")
 
@@ -130,7 +130,7 @@ def finish(
     report = CorpusReport(corpus, str(source), sizes, prepared.problems, classes, notes)
     report.save(out)
     if not any(size.utterances for size in report.sizes.values()):
-        raise DataError(f"{report.source}: no utterance can be used; {out / REPORT} has the reasons.")
+        raise DataError(f"{report.source}: no utterance can be used; {out / _REPORT} has the reasons.")
     return report
 
 

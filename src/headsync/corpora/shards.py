@@ -23,7 +23,7 @@ from headsync.corpora.preparation import Progress
 from headsync.errors import DataError
 from headsync.frontend.audio import read_audio
 
-CUTS, SOUNDS = "cuts.{:06d}.jsonl.gz", "recording.{:06d}.tar"
+_CUTS, _SOUNDS = "cuts.{:06d}.jsonl.gz", "recording.{:06d}.tar"
 
 
 def prepare(manifest: Path, out: Path, *, size: int = 1000, progress: Progress | None = None) -> int:
@@ -105,7 +105,7 @@ def _utterance(cut: dict[str, Any], sounds: Path) -> Utterance:
 
 def _write(out: Path, number: int, utterances: Sequence[Utterance]) -> None:
     """Write the audio first: a shard with a list of cuts is complete."""
-    sounds, cuts = out / SOUNDS.format(number), out / CUTS.format(number)
+    sounds, cuts = out / _SOUNDS.format(number), out / _CUTS.format(number)
     lines = []
     with in_one_move(sounds) as unfinished, tarfile.open(unfinished, "w") as shard:
         for utterance in utterances:
@@ -144,7 +144,7 @@ def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _is_written(out: Path, number: int, utterances: Sequence[Utterance]) -> bool:
-    path = out / CUTS.format(number)
+    path = out / _CUTS.format(number)
     return path.exists() and [(u.id, u.text) for u in _read_cuts(path)] == [(u.id, u.text) for u in utterances]
 
 

@@ -7,8 +7,8 @@ import re
 
 from headsync.corpora.preparation import CorpusEntry, Part, ProblemKind
 
-HELD_OUT = ("test", "dev")  # parts that keep their speakers and sentences, in this order
-SHARE = 0.1  # of the speakers, for each of dev and test
+_HELD_OUT = ("test", "dev")  # parts that keep their speakers and sentences, in this order
+_SHARE = 0.1  # of the speakers, for each of dev and test
 
 _PUNCTUATION = re.compile(r"[^\w' ]+")
 
@@ -16,7 +16,7 @@ _PUNCTUATION = re.compile(r"[^\w' ]+")
 def part_of(speaker: str) -> str:
     """The part of a speaker; it depends on the name alone, so that subsets of a corpus are split alike."""
     place = int(hashlib.sha256(speaker.encode()).hexdigest()[:8], 16) / 2**32
-    return "test" if place < SHARE else "dev" if place < 2 * SHARE else "train"
+    return "test" if place < _SHARE else "dev" if place < 2 * _SHARE else "train"
 
 
 def separate(parts: list[Part], shortest: int = 1) -> None:
@@ -36,7 +36,7 @@ def separate(parts: list[Part], shortest: int = 1) -> None:
             else:
                 kept.append(entry)
         part.entries[:] = kept
-        if part.name in HELD_OUT:
+        if part.name in _HELD_OUT:
             speakers |= {entry.speaker for entry in kept if entry.speaker}
             sentences |= {text for entry in kept if len((text := plain(entry.text)).split()) >= shortest}
 
@@ -47,7 +47,7 @@ def plain(text: str) -> str:
 
 
 def _precedence(part: Part) -> int:
-    return HELD_OUT.index(part.name) if part.name in HELD_OUT else len(HELD_OUT)
+    return _HELD_OUT.index(part.name) if part.name in _HELD_OUT else len(_HELD_OUT)
 
 
 def _reason(entry: CorpusEntry, speakers: set[str], sentences: set[str]) -> str:

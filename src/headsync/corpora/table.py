@@ -18,7 +18,7 @@ from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
-NAMES = {
+_NAMES = {
     "path": ("path", "audio", "audio_path", "audio_filepath", "file", "filename", "wav"),
     "text": ("text", "transcript", "transcription", "sentence"),
     "speaker": ("speaker", "speaker_id", "client_id"),
@@ -26,7 +26,7 @@ NAMES = {
 _HEAD = 65_536  # characters used to detect the separator
 
 
-class Columns(NamedTuple):
+class _Columns(NamedTuple):
     """Column numbers."""
 
     path: int
@@ -47,7 +47,7 @@ def _part(source: Path) -> Part:
     rows = _rows(source)
     part = Part(source.stem, [])
     named = _columns(rows[0])
-    columns = named or Columns(0, 1, 2 if len(rows[0]) > 2 else None)
+    columns = named or _Columns(0, 1, 2 if len(rows[0]) > 2 else None)
     for number, row in enumerate(rows[1:] if named else rows, 2 if named else 1):
         if len(row) <= max(columns.path, columns.text) or not row[columns.path]:
             what = f"{source}: row {number} must have a path and a text, found {row!r}."
@@ -75,18 +75,18 @@ def _separator(source: Path, text: str) -> str:
     return "\t" if source.suffix.lower() == ".tsv" else max("\t;,", key=first.count)
 
 
-def _columns(row: list[str]) -> Columns | None:
+def _columns(row: list[str]) -> _Columns | None:
     """The columns named by a header row; None if the row is not a header."""
     found = {
         column: next((n for n, cell in enumerate(row) if cell.lower() in names), None)
-        for column, names in NAMES.items()
+        for column, names in _NAMES.items()
     }
     if found["path"] is None or found["text"] is None:
         return None
-    return Columns(found["path"], found["text"], found["speaker"])
+    return _Columns(found["path"], found["text"], found["speaker"])
 
 
-def _entry(folder: Path, row: list[str], columns: Columns) -> CorpusEntry:
+def _entry(folder: Path, row: list[str], columns: _Columns) -> CorpusEntry:
     speaker = row[columns.speaker] if columns.speaker is not None and columns.speaker < len(row) else ""
     audio = Path(os.path.abspath(folder / row[columns.path]))
     return CorpusEntry(

@@ -30,7 +30,7 @@ from headsync.corpora.sphere import read_sphere
 from headsync.corpora.transcripts import Transcripts
 from headsync.errors import DataError
 
-RATE = 16_000
+_RATE = 16_000
 CLASSES = 52
 NOISE = "<NOISE>"
 SYMBOLS = (NOISE, "<*IN*>", "<*MR.*>")  # each is one class
@@ -50,7 +50,7 @@ _MARK = re.compile(r"\[<\w+\]|\[\w+>\]|.*\[\w+/\]|.*\[/\w+\]|~|\.")  # a noise b
 _NOISE = re.compile(r".*\[\w+\].*")
 _DELETED = re.compile(r"<([\w']+)>")  # a word not in the prompt, but spoken
 
-Discs = dict[str, Path]  # files by lower-case path, starting with wsj0 or wsj1
+_Discs = dict[str, Path]  # files by lower-case path, starting with wsj0 or wsj1
 
 
 def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | None = None) -> CorpusReport:
@@ -87,9 +87,9 @@ def _spoken(word: str) -> str:
     return deleted[1] if deleted else word
 
 
-def _files(source: Path) -> Discs:
+def _files(source: Path) -> _Discs:
     """Every file of the discs; the first of two copies is used."""
-    found: Discs = {}
+    found: _Discs = {}
     seen = set()
     for folder, below, files in os.walk(source, followlinks=True):
         if (real := os.path.realpath(folder)) in seen:
@@ -105,7 +105,7 @@ def _files(source: Path) -> Discs:
     return found
 
 
-def _transcripts(discs: Discs) -> tuple[Transcripts, list[Problem]]:
+def _transcripts(discs: _Discs) -> tuple[Transcripts, list[Problem]]:
     """The normalised texts of all .dot files; an id with different texts on several discs is not used."""
     found: dict[str, str] = {}
     problems = []
@@ -131,7 +131,7 @@ def _dot_lines(path: Path) -> Iterator[tuple[str, str]]:
             yield match[2].lower(), normalise(match[1])
 
 
-def _part(name: str, discs: Discs, spoken: Transcripts) -> Part:
+def _part(name: str, discs: _Discs, spoken: Transcripts) -> Part:
     part = Part(name, [], [], EXPECTED[name])
     for index in INDICES[name]:
         if index not in discs:
@@ -163,4 +163,4 @@ def _add(part: Part, listed: str, path: Path | None, spoken: Transcripts) -> Non
 
 def _decode(out: Path, entry: CorpusEntry) -> CheckedAudio:
     path = out / "audio" / entry.speaker / f"{entry.id}.flac"
-    return write_flac(path, read_sphere(entry.audio, RATE), RATE)
+    return write_flac(path, read_sphere(entry.audio, _RATE), _RATE)

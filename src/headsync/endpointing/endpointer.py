@@ -29,7 +29,7 @@ from headsync.frontend.audio import FloatArray
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 
 PAIR_SECONDS = 1.0  # longest distance of two spikes that open an utterance together
-SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
+_SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
 
 
 class EndpointState(NamedTuple):
@@ -165,7 +165,7 @@ class Endpointer:
         length = state.frames - self.first_frame(state)
         if length >= 2 * self.longest_frames:
             return "length"
-        if length >= self.longest_frames and state.silence >= self.rate.frames(SHORT_PAUSE_SECONDS):
+        if length >= self.longest_frames and state.silence >= self.rate.frames(_SHORT_PAUSE_SECONDS):
             return "length"
         return "pause" if state.silence >= self.pause_frames else None
 

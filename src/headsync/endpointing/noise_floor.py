@@ -17,13 +17,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from headsync.engine import BoolArray
 from headsync.frontend.audio import FloatArray
 
-FLOOR_FRAMES = 250  # ten seconds
-WORD_FRAMES = 8  # frames before a spike that hold the loudest part of its word
-FEWEST_FRAMES = 10  # below this the noise floor is unknown
-FLOOR, MEDIAN = 0.1, 0.5  # quantiles of the levels
-SPREAD = 6.0  # times (median - floor) is enough for a frame to be foreground; a steady noise has 0.4 dB, voices 3 dB
+_FLOOR_FRAMES = 250  # ten seconds
+_WORD_FRAMES = 8  # frames before a spike that hold the loudest part of its word
+_FEWEST_FRAMES = 10  # below this the noise floor is unknown
+_FLOOR, _MEDIAN = 0.1, 0.5  # quantiles of the levels
+_SPREAD = 6.0  # times (median - floor) is enough for a frame to be foreground; a steady noise has 0.4 dB, voices 3 dB
 
-_UNKNOWN = np.full(FLOOR_FRAMES + WORD_FRAMES, np.nan)
+_UNKNOWN = np.full(_FLOOR_FRAMES + _WORD_FRAMES, np.nan)
 
 
 class NoiseFloor(NamedTuple):
@@ -32,10 +32,10 @@ class NoiseFloor(NamedTuple):
     level_T: FloatArray = _UNKNOWN
 
     def foreground(self, level_T: FloatArray, most_db: float) -> BoolArray:
-        """Which of these frames, or of the WORD_FRAMES before each, are above the noise floor; `most_db` always is."""
+        """Which of these frames, or of the _WORD_FRAMES before each, are above the noise floor by `most_db` or less."""
         all_T = np.concatenate([self.level_T, level_T])
-        word_TW = sliding_window_view(all_T[FLOOR_FRAMES:], WORD_FRAMES + 1)
-        floor_TW = sliding_window_view(all_T[: -WORD_FRAMES - 1], FLOOR_FRAMES)
+        word_TW = sliding_window_view(all_T[_FLOOR_FRAMES:], _WORD_FRAMES + 1)
+        floor_TW = sliding_window_view(all_T[: -_WORD_FRAMES - 1], _FLOOR_FRAMES)
         foreground_T: BoolArray = np.nanmax(word_TW, 1) >= _threshold(floor_TW, most_db)
         return foreground_T
 
@@ -47,8 +47,8 @@ class NoiseFloor(NamedTuple):
 def _threshold(level_TW: FloatArray, most_db: float) -> FloatArray:
     """The lowest foreground level after each row of levels; -inf where the noise floor is unknown."""
     known_T = np.isfinite(level_TW).sum(1)
-    rank_T2 = (np.array([FLOOR, MEDIAN]) * known_T[:, None]).astype(np.int64)
+    rank_T2 = (np.array([_FLOOR, _MEDIAN]) * known_T[:, None]).astype(np.int64)
     ordered_TW = np.sort(level_TW, 1)  # nan comes last
     floor_T, median_T = np.take_along_axis(ordered_TW, rank_T2, 1).T
-    threshold_T = floor_T + np.minimum(most_db, SPREAD * (median_T - floor_T))
-    return np.where(known_T < FEWEST_FRAMES, -np.inf, threshold_T)
+    threshold_T = floor_T + np.minimum(most_db, _SPREAD * (median_T - floor_T))
+    return np.where(known_T < _FEWEST_FRAMES, -np.inf, threshold_T)

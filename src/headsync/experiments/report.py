@@ -16,12 +16,12 @@ from headsync.experiments.statistics import HeadUsage, head_usage, paired_differ
 from headsync.experiments.tables import Table
 from headsync.frontend.audio import stream_audio
 
-SHARED = "All systems start from one encoder, trained with CTC alone, and share data and number of updates."
-DELAY = "Delay: from the end of a word, by forced alignment with the CTC of that encoder, until the word is final."
-ALONE = "Decoder alone: a CTC weight of 0.01 in the search."
+_SHARED = "All systems start from one encoder, trained with CTC alone, and share data and number of updates."
+_DELAY = "Delay: from the end of a word, by forced alignment with the CTC of that encoder, until the word is final."
+_ALONE = "Decoder alone: a CTC weight of 0.01 in the search."
 
 
-LOOKED_AT = 20  # utterances for the table of heads
+_LOOKED_AT = 20  # utterances for the table of heads
 
 
 class Row(NamedTuple):
@@ -40,11 +40,11 @@ class Row(NamedTuple):
         return [sum(these, ErrorCounts()) for these in zip(*(one.error_counts for one in self.seeds), strict=True)]
 
 
-def systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
+def _systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     """Systems and their errors, as in Tables 1 to 3 of the paper."""
-    rows = [measure_system(runs, system, test, alone=True) for system in plan.systems]
+    rows = [_measure_system(runs, system, test, alone=True) for system in plan.systems]
     columns = ("system", "errors", "95 %", "seeds", "decoder alone", "r", "delay, median / 95 %", "RTF", "the paper's")
-    notes = [SHARED, DELAY, ALONE] if plan.encoder is not None else [ALONE]
+    notes = [_SHARED, _DELAY, _ALONE] if plan.encoder is not None else [_ALONE]
     notes += ["Errors are character errors without spaces."] if plan.unit == "characters" else []
     return Table(
         f"systems-{test}", f"{plan.title}: systems on {test}", columns, tuple(_row(row) for row in rows),
@@ -52,7 +52,7 @@ def systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     )  # fmt: skip
 
 
-def sweep_table(plan: Comparison, runs: Runs, test: str) -> Table:
+def _sweep_table(plan: Comparison, runs: Runs, test: str) -> Table:
     """Lower thresholds without training, as in Table 4 of the paper."""
     cells: list[tuple[str, ...]] = []
     for name in plan.sweep:
@@ -67,7 +67,7 @@ def sweep_table(plan: Comparison, runs: Runs, test: str) -> Table:
     return Table(f"sweep-{test}", f"{plan.title}: lower thresholds on {test}", columns, tuple(cells))
 
 
-def choices_table(plan: Comparison, runs: Runs, test: str) -> Table:
+def _choices_table(plan: Comparison, runs: Runs, test: str) -> Table:
     """A system and its variants, with one seed each."""
     cells = []
     for base in dict.fromkeys(choice.of for choice in plan.choices):
@@ -82,9 +82,9 @@ def choices_table(plan: Comparison, runs: Runs, test: str) -> Table:
     return Table(f"choices-{test}", f"{plan.title}: choices on {test}", columns, tuple(cells), (note,))
 
 
-def heads_table(plan: Comparison, runs: Runs, test: str) -> tuple[Table, list[AttentionMaps]]:
+def _heads_table(plan: Comparison, runs: Runs, test: str) -> tuple[Table, list[AttentionMaps]]:
     """How the heads of the top layer share attention, and one utterance to draw."""
-    utterances = read_manifest(plan.tests[test])[:LOOKED_AT]
+    utterances = read_manifest(plan.tests[test])[:_LOOKED_AT]
     maps = {name: _heads(runs, plan.system(name), utterances) for name in plan.figure}
     cells = [
         (name, *_shares([head_usage(one.weights_NHLT[-1]) for one in found.values()]), str(len(found)))
@@ -112,7 +112,7 @@ def _heads(runs: Runs, system: System, utterances: Sequence[Utterance]) -> dict[
     return {name: those[0] for name, those in found.items() if [one.text for one in those] == [texts[name]]}
 
 
-def measure_system(runs: Runs, system: System, test: str, alone: bool = False) -> Row:
+def _measure_system(runs: Runs, system: System, test: str, alone: bool = False) -> Row:
     """All seeds of a system on a test set."""
     return Row(system, [runs.measured(system.name, model, test, {}, alone) for model in seeds_of(runs, system)])
 
@@ -192,12 +192,12 @@ def report(plan: Comparison, runs: Runs) -> tuple[list[Table], list[AttentionMap
     """All tables, and the attention maps to draw."""
     runs.check((*plan.systems, *plan.choices))
     first = next(iter(plan.tests))
-    tables = [systems_table(plan, runs, test) for test in plan.tests]
+    tables = [_systems_table(plan, runs, test) for test in plan.tests]
     if plan.sweep:
-        tables += [sweep_table(plan, runs, test) for test in plan.tests]
+        tables += [_sweep_table(plan, runs, test) for test in plan.tests]
     if plan.choices:
-        tables.append(choices_table(plan, runs, first))
+        tables.append(_choices_table(plan, runs, first))
     if not plan.figure:
         return tables, []
-    heads, drawn = heads_table(plan, runs, first)
+    heads, drawn = _heads_table(plan, runs, first)
     return [*tables, heads], drawn

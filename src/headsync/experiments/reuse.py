@@ -19,8 +19,8 @@ from headsync.model_folder import CONFIG
 from headsync.recipe import dump, load_config
 from headsync.training.run_settings import difference, fixed_settings
 
-DONE = "done.json"  # beside a model: its training is complete
-CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
+_DONE = "done.json"  # beside a model: its training is complete
+_CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class ExistingRun:
     @property
     def is_done(self) -> bool:
         """Whether training is complete at the wanted length."""
-        done = done_of(self.run)
+        done = _done_of(self.run)
         return done is not None and done.get("length", length(self.had)) == length(self.wanted)
 
     def check(self) -> None:
         """Refuse a run with other settings, and one that is longer than wanted."""
         changed = difference(fixed_settings(self.had), fixed_settings(self.wanted))
-        if not changed and (self.run / DONE).exists() and _is_shorter(self.wanted, self.had):
+        if not changed and (self.run / _DONE).exists() and _is_shorter(self.wanted, self.had):
             changed = difference(_lengths(self.had), _lengths(self.wanted))
         if not changed:
             return
@@ -51,12 +51,12 @@ class ExistingRun:
 
     def note_length(self) -> None:
         """Record the length of a finished run before it is continued, so that it does not count as finished."""
-        if (done := done_of(self.run)) is not None:
+        if (done := _done_of(self.run)) is not None:
             write_done(self.run, {"length": length(self.had), **done})
 
     def search_as_wanted(self) -> bool:
         """Store the wanted decoding settings with the model; return whether they have changed."""
-        calibrated = {name: getattr(self.had.decoding, name) for name in CALIBRATED}
+        calibrated = {name: getattr(self.had.decoding, name) for name in _CALIBRATED}
         decoding = replace(self.wanted.decoding, **calibrated)
         wanted = replace(self.had, decoding=decoding, endpoint=self.wanted.endpoint)
         if wanted == self.had:
@@ -71,15 +71,15 @@ def settings_of(run: Path) -> Config | None:
     return load_config(path) if path.exists() else None
 
 
-def done_of(run: Path) -> dict[str, Any] | None:
+def _done_of(run: Path) -> dict[str, Any] | None:
     """The record of a completed run."""
-    path = run / DONE
+    path = run / _DONE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def write_done(run: Path, record: dict[str, Any]) -> None:
     """Record that a run is complete."""
-    write_atomically(run / DONE, json.dumps(record, indent=1).encode())
+    write_atomically(run / _DONE, json.dumps(record, indent=1).encode())
 
 
 def length(config: Config) -> list[int]:
@@ -94,7 +94,7 @@ def searched(model: Path) -> dict[str, Any]:
     """
     config, usual = load_config(model / CONFIG), {**asdict(DecodingConfig()), **asdict(EndpointConfig())}
     settings = {**asdict(config.decoding), **asdict(config.endpoint)}
-    return {name: value for name, value in settings.items() if value != usual[name] and name not in CALIBRATED}
+    return {name: value for name, value in settings.items() if value != usual[name] and name not in _CALIBRATED}
 
 
 def _lengths(config: Config) -> dict[str, Any]:

@@ -32,11 +32,11 @@ from headsync.lm import Scores
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
 
 START, END = "<s>", "</s>"
-NO_TOKEN = -1  # in a state: no token yet
-CACHED_NUMBERS = 1 << 24  # in all cached vectors together, 128 MB
+_NO_TOKEN = -1  # in a state: no token yet
+_CACHED_NUMBERS = 1 << 24  # in all cached vectors together, 128 MB
 LN10 = math.log(10)
-LOG10_ZERO = -99.0  # how these files write log 0; a smaller value would leave a search without any text
-Lines = Generator[tuple[int, str]]
+_LOG10_ZERO = -99.0  # how these files write log 0; a smaller value would leave a search without any text
+_Lines = Generator[tuple[int, str]]
 
 
 class NGram(NamedTuple):
@@ -61,7 +61,7 @@ class ArpaModel:
 
     def __init__(self, contexts: dict[tuple[int, ...], Context], order: int, context_id_V: IntArray) -> None:
         self.contexts, self.order, self.context_id_V = contexts, order, context_id_V
-        self.vector = lru_cache(max(64, CACHED_NUMBERS // len(context_id_V)))(self._vector)
+        self.vector = lru_cache(max(64, _CACHED_NUMBERS // len(context_id_V)))(self._vector)
 
     @classmethod
     def load(cls, path: Path, vocabulary: Vocabulary) -> ArpaModel:
@@ -70,7 +70,7 @@ class ArpaModel:
         places = {token: n for n, token in enumerate(vocabulary.tokens, 1)}
         ids = {token: [n] for token, n in places.items()}
         ids |= {UNKNOWN: np.flatnonzero(context_id_V == vocabulary.size).tolist(), START: [], END: [vocabulary.end]}
-        places |= {UNKNOWN: vocabulary.size, START: vocabulary.end, END: NO_TOKEN}  # nothing follows the end
+        places |= {UNKNOWN: vocabulary.size, START: vocabulary.end, END: _NO_TOKEN}  # nothing follows the end
         contexts: dict[tuple[int, ...], Context] = {(): Context()}
         order = 1
         for words, log_p, back_off in read_ngrams(path):
@@ -85,7 +85,7 @@ class ArpaModel:
         return cls(contexts, order, context_id_V)
 
     def start(self, batch: int) -> State:
-        return (np.full((batch, self.order - 1), NO_TOKEN),)
+        return (np.full((batch, self.order - 1), _NO_TOKEN),)
 
     def step(self, tokens_B: IntArray, state: State) -> tuple[Scores, State]:
         (context_BN,) = state
@@ -94,7 +94,7 @@ class ArpaModel:
 
     def _known(self, tokens: list[int]) -> tuple[int, ...]:
         """The longest context at the end of these tokens that the file has."""
-        context = tuple(token for token in tokens if token != NO_TOKEN)
+        context = tuple(token for token in tokens if token != _NO_TOKEN)
         while context not in self.contexts:
             context = context[1:]
         return context
@@ -138,7 +138,7 @@ def _next(order: int, orders: int) -> str:
     return "\\end\\" if order == orders else f"\\{order + 1}-grams:"
 
 
-def _counts(path: Path, lines: Lines) -> list[int]:
+def _counts(path: Path, lines: _Lines) -> list[int]:
     """The declared number of n-grams of each order: the lines from \\data\\ to \\1-grams:."""
     counts: list[int] = []
     if not any(line == "\\data\\" for _, line in lines):
@@ -163,7 +163,7 @@ def _parse_ngram(path: Path, number: int, line: str, order: int) -> NGram:
         raise _invalid(path, number, f'the logarithms of "{line}" are not numbers') from None
     if not log_p <= 0 or not math.isfinite(back_off):
         raise _invalid(path, number, f'"{line}" is no logarithm of a probability with its back-off')
-    return NGram(tuple(map(_lower_marker, fields[1 : order + 1])), max(log_p, LOG10_ZERO) * LN10, back_off * LN10)
+    return NGram(tuple(map(_lower_marker, fields[1 : order + 1])), max(log_p, _LOG10_ZERO) * LN10, back_off * LN10)
 
 
 def _lower_marker(word: str) -> str:
@@ -185,7 +185,7 @@ def _context_ids(path: Path, vocabulary: Vocabulary) -> IntArray:
                      vocabulary.end])  # fmt: skip
 
 
-def _lines(path: Path) -> Lines:
+def _lines(path: Path) -> _Lines:
     """The non-empty lines of a file, with their numbers."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:

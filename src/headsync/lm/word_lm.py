@@ -31,14 +31,14 @@ from headsync.errors import DataError, ModelError
 from headsync.lm import LanguageModel, Scores
 from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
 
-WORD_END = -1  # after the last character of a word; sorts before all characters
+_WORD_END = -1  # after the last character of a word; sorts before all characters
 LEAST_UNKNOWN = 1e-6  # lower bound of the probability of all unknown words together
-LEAST_END = 1e-12  # lower bound of the probability that a sentence ends, or continues, after a word
-CACHED_RANGES = 1 << 16
+_LEAST_END = 1e-12  # lower bound of the probability that a sentence ends, or continues, after a word
+_CACHED_RANGES = 1 << 16
 
 
 @dataclass(frozen=True)
-class NextWord:
+class _NextWord:
     """Probabilities of the next word after some words."""
 
     words_W: Scores  # in the order of `SpelledWords`
@@ -47,11 +47,11 @@ class NextWord:
 
 
 @dataclass(frozen=True)
-class SpelledPrefix:
+class _SpelledPrefix:
     """The word that a row is spelling; words `first` to `last`, exclusive, begin with this prefix."""
 
-    next_word: NextWord | None = None  # after the last whole word
-    after_word: NextWord | None = None  # after the word of this prefix, if it is a word
+    next_word: _NextWord | None = None  # after the last whole word
+    after_word: _NextWord | None = None  # after the word of this prefix, if it is a word
     first: int = 0
     last: int = 0
     depth: int = 0  # characters of the prefix
@@ -59,7 +59,7 @@ class SpelledPrefix:
     has_words: bool = False  # whether the sentence has a word before this one
 
 
-class SpellingState(NamedTuple):
+class _SpellingState(NamedTuple):
     """The state of this scorer."""
 
     history: State  # of the word model, after the last whole word
@@ -68,20 +68,20 @@ class SpellingState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpelledWords:
+class _SpelledWords:
     """The words that the characters can spell, sorted; word n has the id `ids_W[n]`."""
 
     letters_WD: npt.NDArray[np.int32]  # ids of characters, then WORD_END
     ids_W: IntArray
 
     @classmethod
-    def of(cls, words: Vocabulary, characters: Vocabulary) -> SpelledWords:
+    def of(cls, words: Vocabulary, characters: Vocabulary) -> _SpelledWords:
         spelled = sorted(
             (letters, number) for number, word in enumerate(words.tokens, 1) if (letters := _letters(word, characters))
         )
         if not spelled:
             raise ModelError("the recogniser's characters spell no word of the language model; is one in upper case?")
-        letters_WD = np.full((len(spelled), max(len(letters) for letters, _ in spelled) + 1), WORD_END, np.int32)
+        letters_WD = np.full((len(spelled), max(len(letters) for letters, _ in spelled) + 1), _WORD_END, np.int32)
         for row, (letters, _) in enumerate(spelled):
             letters_WD[row, : len(letters)] = letters
         return cls(letters_WD, np.array([number for _, number in spelled]))
@@ -89,7 +89,7 @@ class SpelledWords:
     def parts(self, first: int, last: int, depth: int) -> tuple[IntArray, IntArray]:
         """The characters that follow a prefix, in order, and where the words with each of them start."""
         following = self.letters_WD[first:last, depth]
-        starts = np.flatnonzero(np.diff(following, prepend=WORD_END - 1))
+        starts = np.flatnonzero(np.diff(following, prepend=_WORD_END - 1))
         return following[starts].astype(np.int64), first + starts
 
 
@@ -97,10 +97,10 @@ class WordsOverCharacters:
     """A `LanguageModel` over characters, computed from one over words."""
 
     def __init__(self, model: LanguageModel, words: Vocabulary, characters: Vocabulary, penalty: float) -> None:
-        self.model, self.spelled, self.penalty = model, SpelledWords.of(words, characters), penalty
+        self.model, self.spelled, self.penalty = model, _SpelledWords.of(words, characters), penalty
         self.unknown, self.words_end = words.tokens.index(UNKNOWN) + 1, words.end
         self.space, self.end, self.size = characters.tokens.index(SPACE) + 1, characters.end, characters.size
-        self.parts = lru_cache(CACHED_RANGES)(self.spelled.parts)
+        self.parts = lru_cache(_CACHED_RANGES)(self.spelled.parts)
 
     @classmethod
     def build(cls, model: LanguageModel, words: Vocabulary, characters: Vocabulary) -> WordsOverCharacters:
@@ -109,7 +109,7 @@ class WordsOverCharacters:
 
     def start(self, batch: int) -> State:
         state = self.model.start(batch)
-        return SpellingState(state, state, np.array([SpelledPrefix()] * batch, dtype=object))
+        return _SpellingState(state, state, np.array([_SpelledPrefix()] * batch, dtype=object))
 
     def step(self, tokens_B: IntArray, state: State) -> tuple[Scores, State]:
         """Advance every row by its character, query the word model where a word may have ended, and score."""
@@ -126,11 +126,11 @@ class WordsOverCharacters:
             ahead = put_rows(ahead, [asked[k] for k in inside], take_rows(after, inside))
             history = put_rows(history, [asked[k] for k in between], take_rows(after, between))
         scores = np.array([self._scores(prefix) for prefix in prefixes])
-        return scores, SpellingState(history, ahead, np.array(prefixes, dtype=object))
+        return scores, _SpellingState(history, ahead, np.array(prefixes, dtype=object))
 
-    def _advance(self, prefix: SpelledPrefix, token: int) -> tuple[SpelledPrefix, int | None]:
+    def _advance(self, prefix: _SpelledPrefix, token: int) -> tuple[_SpelledPrefix, int | None]:
         """A row after its character, and the word to query the model with, if any."""
-        whole = SpelledPrefix(last=len(self.spelled.ids_W))
+        whole = _SpelledPrefix(last=len(self.spelled.ids_W))
         if token == self.end:
             return whole, self.words_end
         assert prefix.next_word
@@ -146,18 +146,18 @@ class WordsOverCharacters:
             whole, next_word=prefix.next_word, log_p=math.log1p(-prefix.next_word.end), has_words=True
         ), self.unknown
 
-    def _extend(self, prefix: SpelledPrefix, token: int) -> tuple[SpelledPrefix, int | None]:
+    def _extend(self, prefix: _SpelledPrefix, token: int) -> tuple[_SpelledPrefix, int | None]:
         """A prefix with one more character; if it is a word, the model is queried for what may follow."""
         assert prefix.next_word
         first, last = self._narrow(prefix, token)
         depth = prefix.depth + 1
         known = float(prefix.next_word.words_W[first:last].sum())
         log_p = float(np.logaddexp(_log(known), self._unknown(prefix.next_word, depth)))
-        whole = first < last and self.spelled.letters_WD[first, depth] == WORD_END
+        whole = first < last and self.spelled.letters_WD[first, depth] == _WORD_END
         moved = replace(prefix, first=first, last=last, depth=depth, log_p=log_p, after_word=None)
         return moved, int(self.spelled.ids_W[first]) if whole else None
 
-    def _narrow(self, prefix: SpelledPrefix, token: int) -> tuple[int, int]:
+    def _narrow(self, prefix: _SpelledPrefix, token: int) -> tuple[int, int]:
         """The words of a range whose next character is the given one; an empty range if there is none."""
         if prefix.first == prefix.last:
             return 0, 0
@@ -167,12 +167,12 @@ class WordsOverCharacters:
             return 0, 0
         return int(starts[found]), int(starts[found + 1]) if found + 1 < len(starts) else prefix.last
 
-    def _next_word(self, log_p_V: Scores) -> NextWord:
+    def _next_word(self, log_p_V: Scores) -> _NextWord:
         unknown = max(LEAST_UNKNOWN, math.exp(log_p_V[self.unknown]))
-        end = min(max(LEAST_END, math.exp(log_p_V[self.words_end])), 1 - LEAST_END)
-        return NextWord(np.exp(log_p_V[self.spelled.ids_W]), unknown, end)
+        end = min(max(_LEAST_END, math.exp(log_p_V[self.words_end])), 1 - _LEAST_END)
+        return _NextWord(np.exp(log_p_V[self.spelled.ids_W]), unknown, end)
 
-    def _scores(self, prefix: SpelledPrefix) -> Scores:
+    def _scores(self, prefix: _SpelledPrefix) -> Scores:
         """Log p of every character, the space and the end after a prefix."""
         next_word = prefix.next_word
         assert next_word
@@ -182,12 +182,12 @@ class WordsOverCharacters:
         if prefix.first < prefix.last:
             characters, starts = self.parts(prefix.first, prefix.last, prefix.depth)
             known = np.add.reduceat(next_word.words_W[prefix.first : prefix.last], starts - prefix.first)
-            known, characters = known[characters != WORD_END], characters[characters != WORD_END]
+            known, characters = known[characters != _WORD_END], characters[characters != _WORD_END]
             scores_V[characters] = np.logaddexp(_log(known), unknown)
         scores_V[[self.space, self.end]] = self._ends(prefix, next_word, unknown)
         return scores_V - prefix.log_p
 
-    def _ends(self, prefix: SpelledPrefix, next_word: NextWord, unknown: float) -> tuple[float, float]:
+    def _ends(self, prefix: _SpelledPrefix, next_word: _NextWord, unknown: float) -> tuple[float, float]:
         """Log p of the word and a space, and of the word and the end of the sentence."""
         if not prefix.depth:
             return unknown, unknown if prefix.has_words else math.log(next_word.end)
@@ -196,14 +196,14 @@ class WordsOverCharacters:
             after, word = prefix.after_word, float(_log(next_word.words_W[prefix.first]))
         return word + math.log1p(-after.end), word + math.log(after.end)
 
-    def _unknown(self, next_word: NextWord, depth: int) -> float:
+    def _unknown(self, next_word: _NextWord, depth: int) -> float:
         """Log probability that an unknown word comes and begins with a given prefix."""
         return math.log(next_word.unknown) - depth * self.penalty
 
 
 def _with_next_words(
-    prefixes: Sequence[SpelledPrefix], rows: Sequence[int], next_words: Sequence[NextWord]
-) -> tuple[SpelledPrefix, ...]:
+    prefixes: Sequence[_SpelledPrefix], rows: Sequence[int], next_words: Sequence[_NextWord]
+) -> tuple[_SpelledPrefix, ...]:
     """Inside a word the answer is for after the word; between words it is for the next word."""
     updated = list(prefixes)
     for row, next_word in zip(rows, next_words, strict=True):

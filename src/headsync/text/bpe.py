@@ -14,7 +14,7 @@ from itertools import pairwise
 from headsync.errors import ConfigError, DataError
 
 MARK = "▁"  # the start of a word
-LONGEST_BYTES = 1 << 24  # of a text; sentencepiece skips longer ones by default
+_LONGEST_BYTES = 1 << 24  # of a text; sentencepiece skips longer ones by default
 
 
 def merged(word: str, ranks: Mapping[str, int]) -> list[str]:
@@ -56,7 +56,7 @@ def _sentencepiece(lines: list[str], size: int) -> tuple[str, ...]:
         vocab_size=size + 1, hard_vocab_limit=False,  # includes its <unk>
         unk_id=0, bos_id=-1, eos_id=-1, pad_id=-1,
         character_coverage=1.0, normalization_rule_name="identity",  # texts are not changed
-        max_sentence_length=LONGEST_BYTES, num_threads=1, minloglevel=2,
+        max_sentence_length=_LONGEST_BYTES, num_threads=1, minloglevel=2,
     )  # fmt: skip
     learned = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     return tuple(learned.id_to_piece(number) for number in range(1, learned.get_piece_size()))
