@@ -1,9 +1,8 @@
 """Distil Moonshine tiny's full-context states into its streaming form.
 
     python recipes/english/adapt.py table                                   # the untrained encoder
-    python recipes/english/adapt.py train --minutes 600                     # continues from its last checkpoint
-    python recipes/english/adapt.py finish --updates 100        # from the last one to runs/english/adapt/final
-    python recipes/english/adapt.py table --checkpoint runs/english/adapt/final
+    python recipes/english/adapt.py train                                   # continues from its last checkpoint
+    python recipes/english/adapt.py table --checkpoint runs/english/adapt/last
     python recipes/english/adapt.py table --corpus commonvoice --split dev
 
 Teacher: the float encoder with its own GroupNorm on rows of up to 29 s, one or several utterances, clean. Student: the
@@ -13,19 +12,17 @@ the teacher's variance left unexplained + Kullback-Leibler divergence of the fro
 teacher's and on the student's states, given the tokens that the teacher reads (`label.py tiny`; rows with an utterance
 that was not read give the first part only).
 
-The rate is constant after a warm-up, and the moving average of the weights (EMA) is what is evaluated and kept, so that
-a run can stop and go on at any time. `finish` takes a copy to a rate of zero in some updates. A checkpoint is
-model.safetensors (EMA), training.safetensors (weights and moments) and state.json; the data of an update depends on its
-number only.
+The rate rises, stays, and falls to zero over the last third of the updates. The moving average of the weights (EMA) is
+what is evaluated and kept. A checkpoint is model.safetensors (EMA), training.safetensors (weights and moments) and
+state.json. The data of an update depends on its number only, so a run can be stopped and continued.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +34,8 @@ import torch.nn.functional as F
 from augment import at_peak, augmented, finished, noise
 from label import readings
 from moonshine import BOS, RATE, Decoder, Encoder, Shape, Tokenizer, frames_of, mixed_precision
-from safetensors.torch import load_file, save_file
+from optimisation import Run, Schedule
+from safetensors.torch import load_file
 from score import word_error_rate
 from speech import (
     LABELS,
@@ -51,7 +49,7 @@ from speech import (
     read_manifest,
     samples_of,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 FOLDER = RUNS / "adapt"
 MIXTURE = {"librispeech": 0.4, "commonvoice": 0.3, "harpervalley": 0.08, "commonvoice-v1": 0.05, "unlabelled": 0.17}
@@ -81,13 +79,9 @@ TABLE = (
 class Config:
     """Settings of a run."""
 
-    rate: float = 2e-4
-    warmup: int = 40
-    ema: float = 0.99
     seconds: float = 48.0  # of speech in one update
     row_seconds: tuple[float, float] = (3.0, 29.0)
     divergence: float = 1.0  # weight of the decoder's divergence
-    clip: float = 1.0
     seed: int = 1
     save_minutes: float = 4.0
     evaluate_updates: int = 100
@@ -198,114 +192,41 @@ def divergence(decoder: Decoder, wanted: Tensor, states: Tensor, tokens: list[in
 # ----------------------------------------------------------------------------------------------------------- training
 
 
-class Training:
-    """Student, its moving average and the optimiser; saved and restored without pickles."""
-
-    def __init__(self, config: Config, folder: Path) -> None:
-        self.config, self.folder, self.updates = config, folder, 0
-        self.student, self.average = Encoder.pretrained(), Encoder.pretrained()
-        self.optimiser = torch.optim.AdamW(self.student.parameters(), config.rate, betas=(0.9, 0.98), weight_decay=0.0)
-        self.seconds = 0.0  # of speech heard
-        if (folder / "state.json").is_file():
-            self.restore()
-
-    def update(self, losses: Iterator[tuple[Losses, float]], factor: float = 1.0) -> tuple[float, float]:
-        """One update from the losses of some rows and their seconds, the rate times a factor; returns both losses."""
-        sums = np.zeros(4)
-        for loss, seconds in losses:
-            total = loss.error / loss.variance + self.config.divergence * loss.divergence / max(1, loss.tokens)
-            (total * (seconds / self.config.seconds)).backward()
-            values = (loss.error.detach(), loss.variance, loss.divergence.detach(), loss.tokens)
-            sums += [float(value) for value in values]
-            self.seconds += seconds
-        norm = nn.utils.clip_grad_norm_(self.student.parameters(), self.config.clip)
-        self.updates += 1
-        for group in self.optimiser.param_groups:
-            group["lr"] = factor * self.config.rate * min(1.0, self.updates / self.config.warmup)
-        if torch.isfinite(norm):
-            self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        keep = min(self.config.ema, 1 - 1 / (1 + self.updates))
-        with torch.no_grad():
-            for mean, new in zip(self.average.parameters(), self.student.parameters(), strict=True):
-                mean.lerp_(new, 1 - keep)
-        return sums[0] / sums[1], sums[2] / max(1, sums[3])
-
-    def save(self) -> None:
-        """Write the checkpoint; the old one stays until the new one is complete."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        names = dict(self.student.named_parameters())
-        tensors = {f"weight.{n}": p.detach() for n, p in names.items()}
-        for n, p in names.items():
-            state = self.optimiser.state.get(p)
-            if state:
-                tensors |= {f"first.{n}": state["exp_avg"], f"second.{n}": state["exp_avg_sq"]}
-        save_file(tensors, self.folder / "training.part")
-        save_file({n: p.detach().clone() for n, p in self.average.state_dict().items()}, self.folder / "model.part")
-        (self.folder / "training.part").replace(self.folder / "training.safetensors")
-        (self.folder / "model.part").replace(self.folder / "model.safetensors")
-        state = {"updates": self.updates, "seconds": self.seconds, "config": self.config.__dict__}
-        (self.folder / "state.json").write_text(json.dumps(state, indent=1))
-
-    def restore(self) -> None:
-        state = json.loads((self.folder / "state.json").read_text())
-        self.updates, self.seconds = state["updates"], state["seconds"]
-        tensors = load_file(self.folder / "training.safetensors")
-        self.average.load_state_dict(load_file(self.folder / "model.safetensors"))
-        with torch.no_grad():
-            for n, p in self.student.named_parameters():
-                p.copy_(tensors[f"weight.{n}"])
-                moments = {"exp_avg": tensors[f"first.{n}"], "exp_avg_sq": tensors[f"second.{n}"]}
-                self.optimiser.state[p] = {"step": torch.tensor(float(self.updates)), **moments}
-        print(f"continued from {self.updates} updates, {self.seconds / 3600:.2f} h of speech", flush=True)
-
-
-def finish(config: Config, source: Path, folder: Path, updates: int) -> None:
-    """Continue a copy of a checkpoint with a rate that falls to zero in so many updates."""
-    if not (folder / "state.json").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("model.safetensors", "training.safetensors", "state.json"):
-            shutil.copy(source / name, folder / name)
-        state = json.loads((folder / "state.json").read_text())
-        (folder / "finish.json").write_text(json.dumps({"start": state["updates"], "end": state["updates"] + updates}))
-    train(config, folder, float("inf"), json.loads((folder / "finish.json").read_text()))
-
-
-def train(config: Config, folder: Path, minutes: float, decay: dict[str, int] | None = None) -> None:
-    """Update until the time is over, or until the end of the decay."""
-    training, corpora = Training(config, folder), Corpora()
+def train(config: Config, schedule: Schedule, folder: Path) -> None:
+    """Make all updates of a run."""
+    run, corpora = Run(Encoder.pretrained(), schedule, folder), Corpora()
     teacher, decoder = (
         Encoder.pretrained().eval().requires_grad_(False),
         Decoder.pretrained().eval().requires_grad_(False),
     )
     sizes, chances = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
-    began = saved = time.monotonic()
-    while time.monotonic() - began < 60 * minutes and not (decay and training.updates >= decay["end"]):
-        rng = np.random.default_rng([config.seed, training.updates])
+    saved = time.monotonic()
+    while not run.is_over:
+        rng, sums, heard = np.random.default_rng([config.seed, run.updates]), np.zeros(4), 0.0
         start = time.monotonic()
-
-        def losses(rng: np.random.Generator = rng) -> Iterator[tuple[Losses, float]]:
-            heard = 0.0
-            while heard < config.seconds:
-                row = build_row(corpora, config, rng)
-                shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
-                phase = int(rng.integers(shape.centre)) if rng.random() < 0.7 else 0
-                seconds = len(row.clean) / RATE
-                yield row_losses(training.student, teacher, decoder, row, shape, phase), seconds
-                heard += seconds
-
-        factor = (decay["end"] - training.updates) / (decay["end"] - decay["start"]) if decay else 1.0
-        unexplained, diverged = training.update(losses(), factor)
-        took = time.monotonic() - start
-        print(f"{training.updates} unexplained {unexplained:.4f} divergence {diverged:.4f} {took:.1f} s", flush=True)
+        while heard < config.seconds:
+            row = build_row(corpora, config, rng)
+            shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
+            phase = int(rng.integers(shape.centre)) if rng.random() < 0.7 else 0
+            seconds = len(row.clean) / RATE
+            loss = row_losses(run.model, teacher, decoder, row, shape, phase)
+            total = loss.error / loss.variance + config.divergence * loss.divergence / max(1, loss.tokens)
+            (total * (seconds / config.seconds)).backward()
+            sums += [
+                float(value) for value in (loss.error.detach(), loss.variance, loss.divergence.detach(), loss.tokens)
+            ]
+            heard += seconds
+        run.update()
+        figures = f"unexplained {sums[0] / sums[1]:.4f} divergence {sums[2] / max(1, sums[3]):.4f}"
+        print(f"{run.updates} {figures} {time.monotonic() - start:.1f} s", flush=True)
         if time.monotonic() - saved > 60 * config.save_minutes:
-            training.save()
+            run.save()
             corpora.refresh()
             saved = time.monotonic()
-        if training.updates % config.evaluate_updates == 0:
-            training.save()
-            evaluate(training.average, teacher, decoder, folder / "evaluations.jsonl", training.updates)
-    training.save()
+        if run.updates % config.evaluate_updates == 0:
+            run.save()
+            evaluate(run.average, teacher, decoder, folder / "evaluations.jsonl", run.updates)
+    run.save()
 
 
 def evaluate(encoder: Encoder, teacher: Encoder, decoder: Decoder, log: Path, updates: int) -> None:
@@ -423,13 +344,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
-    training.add_argument("--minutes", type=float, default=600.0)
+    training.add_argument("--updates", type=int, default=600)
     training.add_argument("--folder", type=Path, default=FOLDER / "last")
-    training.add_argument("--rate", type=float, default=Config.rate)
-    finishing = commands.add_parser("finish")
-    finishing.add_argument("--source", type=Path, default=FOLDER / "last")
-    finishing.add_argument("--folder", type=Path, default=FOLDER / "final")
-    finishing.add_argument("--updates", type=int, default=100)
+    training.add_argument("--rate", type=float, default=2e-4)
     tables = commands.add_parser("table")
     tables.add_argument("--checkpoint", type=Path)
     tables.add_argument("--corpus", default="librispeech")
@@ -441,10 +358,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.command == "table":
         table(arguments)
-    elif arguments.command == "finish":
-        finish(Config(ema=0.95), arguments.source, arguments.folder, arguments.updates)
     else:
-        train(Config(rate=arguments.rate), arguments.folder, arguments.minutes)
+        train(Config(), Schedule(arguments.rate, 40, arguments.updates, 0.98), arguments.folder)
 
 
 if __name__ == "__main__":

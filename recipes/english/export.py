@@ -4,8 +4,8 @@
     python recipes/english/export.py OUT --half          # weights in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
-The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and states of
-the streaming encoder, logits of CTC and of the decoder, given the text.
+The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and states
+of the streaming encoder, logits of CTC and of the decoder, given the text.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Train CTC and the online decoder together on cached states.
 
-    python recipes/english/train.py --minutes 600     # continues from runs/english/train/last
+    python recipes/english/train.py                   # continues from runs/english/train/last
     python recipes/english/train.py --evaluate        # WER of CTC alone and of the decoder alone on cached dev states
 
-The decoder starts from a conversion (`convert.py hs-dacs`). CTC and decoder share the pruned vocabulary and the frames:
-pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's embedding.
-Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. As in `adapt.py` the rate is constant after a
-warm-up and the moving average of the weights is what is evaluated and kept, so that a run can stop and continue at any
-time. The encoder stays frozen here: its states come from `cache.py`. The last stage, all layers together at a low
-rate, needs the encoder in the loop and is not written yet.
+The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
+the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's
+embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. The first updates do not halt. The
+rate rises, stays, and falls to zero over the last third of the updates; the moving average of the weights is what is
+evaluated and kept. The encoder stays frozen here: its states come from `cache.py`. The last stage, all layers together
+at a low rate, needs the encoder in the loop and is not written yet.
 """
 
 from __future__ import annotations
@@ -16,39 +16,29 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from cache import States, length_batches, read_index
-from convert import FOLDER as CONVERTED
-from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, shortfall
+from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, fit, shortfall, some_batches
 from moonshine import INNER, WIDTH, mixed_precision
-from safetensors.torch import load_file, save_file
+from optimisation import Run, Schedule
+from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
 FOLDER = RUNS / "train/last"
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of a run."""
-
-    mechanism: str = "hs-dacs"
-    rate: float = 3e-4
-    warmup: int = 50
-    ema: float = 0.998
-    ctc: float = 0.3
-    smoothing: float = 0.1
-    frames: int = 6000  # of a batch
-    seed: int = 1
-    save_minutes: float = 4.0
-    evaluate_updates: int = 400
+MECHANISM = "hs-dacs"
+CTC_WEIGHT, SMOOTHING = 0.3, 0.1
+UNTRUNCATED = 200  # first updates, in which no step is halted
+FRAMES = 6000  # of a batch
+SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
+FITTED = 200  # utterances for the biases of the conversion
 
 
 class CTC(nn.Module):
@@ -74,25 +64,24 @@ class Recogniser(nn.Module):
         self.decoder, self.ctc = OnlineDecoder(mechanism, tokens), CTC(tokens)
 
     @staticmethod
-    def converted(mechanism: str, tokens: int) -> Recogniser:
-        """The decoder from its conversion, CTC's output layer from the decoder's embedding."""
-        recogniser = Recogniser(mechanism, tokens)
-        path = CONVERTED / mechanism / "model.safetensors"
-        if not path.is_file():
-            raise SystemExit(f"{path}: not there; run `python recipes/english/convert.py {mechanism}` first")
-        recogniser.decoder.load_state_dict(load_file(path))
+    def converted(mechanism: str, vocabulary: Vocabulary, cache: str) -> Recogniser:
+        """Moonshine's decoder with fitted biases, CTC's output layer from the decoder's embedding."""
+        recogniser = Recogniser(mechanism, len(vocabulary))
+        recogniser.decoder = OnlineDecoder.pretrained(mechanism, vocabulary)
+        explained = fit(recogniser.decoder, some_batches(cache, FITTED, vocabulary))
+        print("variance of log Z explained, by layer:", [round(value, 3) for value in explained], flush=True)
         with torch.no_grad():
             recogniser.ctc.out.weight.copy_(0.3 * recogniser.decoder.embed_tokens.weight)
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
-    def losses(self, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Batch, halting: bool) -> tuple[Tensor, Tensor]:
         """CTC of every second row, and cross-entropy with what the sums of the steps lack, both per token."""
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
-            logits, step = self.decoder(batch.inputs, frames, seen, True)
+            logits, step = self.decoder(batch.inputs, frames, seen, halting)
             ctc_logits = self.ctc(frames[::2])
-        entropy = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=smoothing)
+        entropy = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=SMOOTHING)
         entropy = entropy + REACH_WEIGHT * shortfall(step, batch)
         targets = batch.targets[::2]
         lengths = (targets >= 0).sum(-1) - 1
@@ -123,95 +112,53 @@ def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -
     return {key: round(value, 2) for key, value in found.items()}
 
 
-class Training:
-    """Model, moving average and optimiser; saved and restored without pickles."""
-
-    def __init__(self, config: Config, folder: Path, tokens: int) -> None:
-        self.config, self.folder, self.updates = config, folder, 0
-        self.model = Recogniser.converted(config.mechanism, tokens)
-        self.average = Recogniser.converted(config.mechanism, tokens)
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), config.rate, betas=(0.9, 0.98), weight_decay=0.01)
-        if (folder / "state.json").is_file():
-            self.restore()
-
-    def update(self, batch: Batch) -> tuple[float, float]:
-        ctc, entropy = self.model.losses(batch, self.config.smoothing)
-        (self.config.ctc * ctc + (1 - self.config.ctc) * entropy).backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.updates += 1
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.config.rate * min(1.0, self.updates / self.config.warmup)
-        if torch.isfinite(norm):
-            self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        keep = min(self.config.ema, 1 - 1 / (1 + self.updates))
-        with torch.no_grad():
-            for mean, new in zip(self.average.parameters(), self.model.parameters(), strict=True):
-                mean.lerp_(new, 1 - keep)
-        return float(ctc.detach()), float(entropy.detach())
-
-    def save(self) -> None:
-        """Write the checkpoint; the old one stays until the new one is complete."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {}
-        for n, p in self.model.named_parameters():
-            tensors[f"weight.{n}"] = p.detach()
-            if state := self.optimiser.state.get(p):
-                tensors |= {f"first.{n}": state["exp_avg"], f"second.{n}": state["exp_avg_sq"]}
-        save_file(tensors, self.folder / "training.part")
-        save_file({n: p.detach().clone() for n, p in self.average.state_dict().items()}, self.folder / "model.part")
-        (self.folder / "training.part").replace(self.folder / "training.safetensors")
-        (self.folder / "model.part").replace(self.folder / "model.safetensors")
-        (self.folder / "state.json").write_text(json.dumps({"updates": self.updates, "config": self.config.__dict__}))
-
-    def restore(self) -> None:
-        self.updates = json.loads((self.folder / "state.json").read_text())["updates"]
-        tensors = load_file(self.folder / "training.safetensors")
-        self.average.load_state_dict(load_file(self.folder / "model.safetensors"))
-        with torch.no_grad():
-            for n, p in self.model.named_parameters():
-                p.copy_(tensors[f"weight.{n}"])
-                moments = {"exp_avg": tensors[f"first.{n}"], "exp_avg_sq": tensors[f"second.{n}"]}
-                self.optimiser.state[p] = {"step": torch.tensor(float(self.updates)), **moments}
-        print(f"continued from {self.updates} updates", flush=True)
-
-
 def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Pass after pass over the cache until the time is over."""
-    config = Config(rate=arguments.rate)
-    training = Training(config, arguments.folder, len(vocabulary))
-    rows, states = [row for row in read_index(arguments.cache) if row["text"]], States(arguments.cache)
-    rng, began = np.random.default_rng([config.seed, training.updates]), time.monotonic()
-    saved = began
-    while time.monotonic() - began < 60 * arguments.minutes:
-        for part in length_batches(rows, config.frames, rng):
-            ctc, entropy = training.update(collate(part, states, vocabulary))
-            if training.updates % 20 == 0:
-                print(f"{training.updates} ctc {ctc:.3f} entropy {entropy:.3f}", flush=True)
-            if time.monotonic() - saved > 60 * config.save_minutes:
-                training.save()
-                saved = time.monotonic()
-            if training.updates % config.evaluate_updates == 0:
-                training.save()
-                print("evaluation", json.dumps(evaluate(training.average, vocabulary, arguments.test, 40)), flush=True)
-            if time.monotonic() - began > 60 * arguments.minutes:
-                break
-    training.save()
+    """Pass after pass over the cache until all updates are made."""
+    if (arguments.folder / "state.json").is_file():
+        start = Recogniser(MECHANISM, len(vocabulary))
+    else:
+        start = Recogniser.converted(MECHANISM, vocabulary, arguments.cache)
+    run = Run(start, Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01), arguments.folder)
+    saved = time.monotonic()
+    for batch in endless(arguments.cache, run.updates, vocabulary):
+        if run.is_over:
+            break
+        ctc, entropy = run.model.losses(batch, run.updates >= UNTRUNCATED)
+        (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
+        run.update()
+        if run.updates % 20 == 0:
+            print(f"{run.updates} ctc {ctc.item():.3f} entropy {entropy.item():.3f}", flush=True)
+        if time.monotonic() - saved > 60 * SAVE_MINUTES:
+            run.save()
+            saved = time.monotonic()
+        if run.updates % EVALUATE_UPDATES == 0:
+            run.save()
+            print("evaluation", json.dumps(evaluate(run.average, vocabulary, arguments.test, 40)), flush=True)
+    run.save()
+
+
+def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[Batch]:
+    """Batches of a cache, pass after pass; what is written to the cache meanwhile joins the next pass."""
+    states, rng = States(name), np.random.default_rng([SEED, updates])
+    while True:
+        rows = [row for row in read_index(name) if row["text"]]
+        for part in length_batches(rows, FRAMES, rng):
+            yield collate(part, states, vocabulary)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", default="train")
     parser.add_argument("--test", default="dev", help="cache to measure on")
-    parser.add_argument("--minutes", type=float, default=600.0)
-    parser.add_argument("--rate", type=float, default=Config.rate)
+    parser.add_argument("--updates", type=int, default=8000)
+    parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--evaluate", action="store_true", help="measure only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     vocabulary = Vocabulary()
     if arguments.evaluate:
-        model = Recogniser(Config.mechanism, len(vocabulary)).eval()
+        model = Recogniser(MECHANISM, len(vocabulary)).eval()
         model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, arguments.test, 100)))
     else:

@@ -1,0 +1,91 @@
+"""A model, its moving average and its optimiser: updates, the rate's schedule, and checkpoints without pickles.
+
+A checkpoint is a folder with model.safetensors (the moving average), training.safetensors (weights and moments) and
+state.json.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rate rises, stays, and falls to zero over the last third of the updates."""
+
+    rate: float
+    warmup: int
+    updates: int
+    ema: float
+    weight_decay: float = 0.0
+
+    def at(self, update: int) -> float:
+        """Rate of an update, counted from 1."""
+        return self.rate * min(1.0, update / self.warmup, 3 * (1 - (update - 1) / self.updates))
+
+
+class Run(Generic[M]):
+    """The state of a run; it continues from its folder's checkpoint if there is one."""
+
+    def __init__(self, model: M, schedule: Schedule, folder: Path) -> None:
+        self.model, self.average, self.schedule, self.folder = model, copy.deepcopy(model), schedule, folder
+        self.updates = 0
+        self.optimiser = torch.optim.AdamW(
+            model.parameters(), schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.weight_decay
+        )
+        if (folder / "state.json").is_file():
+            self._restore()
+
+    @property
+    def is_over(self) -> bool:
+        return self.updates >= self.schedule.updates
+
+    def update(self) -> None:
+        """One update from the gradients; one that is not finite is skipped."""
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.updates += 1
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.schedule.at(self.updates)
+        if torch.isfinite(norm):
+            self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        keep = min(self.schedule.ema, 1 - 1 / (1 + self.updates))
+        with torch.no_grad():
+            for mean, new in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(new, 1 - keep)
+
+    def save(self) -> None:
+        """Write the checkpoint; each old file stays until the new one is complete."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {}
+        for n, p in self.model.named_parameters():
+            tensors[f"weight.{n}"] = p.detach()
+            if state := self.optimiser.state.get(p):
+                tensors |= {f"first.{n}": state["exp_avg"], f"second.{n}": state["exp_avg_sq"]}
+        save_file(tensors, self.folder / "training.part")
+        save_file({n: p.detach().clone() for n, p in self.average.state_dict().items()}, self.folder / "model.part")
+        (self.folder / "training.part").replace(self.folder / "training.safetensors")
+        (self.folder / "model.part").replace(self.folder / "model.safetensors")
+        state = {"updates": self.updates, "schedule": asdict(self.schedule)}
+        (self.folder / "state.json").write_text(json.dumps(state, indent=1))
+
+    def _restore(self) -> None:
+        self.updates = int(json.loads((self.folder / "state.json").read_text())["updates"])
+        tensors = load_file(self.folder / "training.safetensors")
+        self.average.load_state_dict(load_file(self.folder / "model.safetensors"))
+        with torch.no_grad():
+            for n, p in self.model.named_parameters():
+                p.copy_(tensors[f"weight.{n}"])
+                moments: dict[str, Any] = {"exp_avg": tensors[f"first.{n}"], "exp_avg_sq": tensors[f"second.{n}"]}
+                self.optimiser.state[p] = {"step": torch.tensor(float(self.updates)), **moments}
+        print(f"continued from {self.updates} updates", flush=True)
