@@ -4,8 +4,8 @@
     python recipes/english/build.py --only encoder     # one stage: data, labels, encoder, decoder, model
 
 Each stage runs the scripts of this folder one after the other. Every script continues where it was stopped, so the same
-command resumes an interrupted build. A finished command leaves a mark in runs/english/done; delete it to run the command
-again.
+command resumes an interrupted build. A finished command leaves a mark in runs/english/done; delete it to run that
+command again.
 """
 
 from __future__ import annotations
