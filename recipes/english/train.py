@@ -5,10 +5,10 @@
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's
-embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. The first updates do not halt. The
-rate rises, stays, and falls to zero over the last third of the updates; the moving average of the weights is what is
-evaluated and kept. The encoder stays frozen here: its states come from `cache.py`. The last stage, all layers together
-at a low rate, needs the encoder in the loop and is not written yet.
+embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. The first updates do not halt, and
+CTC's large first gradients do not reach the frames. The rate rises, stays, and falls to zero over the last third of the
+updates; the moving average of the weights is what is evaluated and kept. The encoder stays frozen here: its states come
+from `cache.py`. The last stage, all layers together at a low rate, needs the encoder in the loop and is not written yet.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Recogniser(nn.Module):
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, halting)
-            ctc_logits = self.ctc(frames[::2])
+            ctc_logits = self.ctc(frames[::2] if halting else frames[::2].detach())
         entropy = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=SMOOTHING)
         entropy = entropy + REACH_WEIGHT * shortfall(step, batch)
         targets = batch.targets[::2]
@@ -118,7 +118,8 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         start = Recogniser(MECHANISM, len(vocabulary))
     else:
         start = Recogniser.converted(MECHANISM, vocabulary, arguments.cache)
-    run = Run(start, Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01), arguments.folder)
+    schedule = Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01)
+    run = Run(start, schedule, arguments.folder, [start.decoder, start.ctc])
     saved = time.monotonic()
     for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
