@@ -4,7 +4,7 @@
     python recipes/english/export.py OUT --half          # weights in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
-The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and states
+The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
 of the streaming encoder, logits of CTC and of the decoder, given the text.
 """
 

@@ -102,7 +102,7 @@ def write_model(out: Path, config: Config, vocabulary: Vocabulary, model: Model)
 def load(model: Model, weights: Weights, source: Path) -> None:
     """Give a network its weights."""
     try:
-        model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in weights.items()})
+        model.load_state_dict({name: torch.tensor(x) for name, x in weights.items()})
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{source}: the weights do not fit the network ({reason}); use those of one model") from None
@@ -171,7 +171,7 @@ def _query_key_value(layer: Weights, heads: int) -> npt.NDArray[Any]:
 
 def _of(weights: Weights, name: str) -> npt.NDArray[Any]:
     if name not in weights:
-        raise ModelError(f"{name} is missing, so that these are not the weights of a Moonshine model; get them again")
+        raise ModelError(f"{name} is missing, so these are not the weights of a Moonshine model; download them again")
     return weights[name]
 
 
@@ -195,7 +195,7 @@ def graph_weights(path: Path) -> Weights:
     found = {n.removeprefix("model.decoder."): x for n, x in named.items() if "onnx::" not in n}
     wanted = "conv1.weight" if path.name == ENCODER else "embed_tokens.weight"
     if wanted not in found or "layers.0.self_attn.q_proj.weight" not in found:
-        raise ModelError(f"{path}: not a float graph of Moonshine: {wanted} or its layers are missing; get it again")
+        raise ModelError(f"{path}: not a float graph of Moonshine: {wanted} or layers are missing; download it again")
     return found
 
 
@@ -205,7 +205,8 @@ def _graph(path: Path) -> Any:
     try:
         return onnx.load(str(path)).graph
     except Exception as error:  # of the protocol buffers, which have their own kinds
-        raise ModelError(f"{path}: cannot be read as ONNX ({' '.join(str(error).split())[:100]}); get it again") from None
+        reason = " ".join(str(error).split())[:100]
+        raise ModelError(f"{path}: cannot be read as ONNX ({reason}); download it again") from None
 
 
 def _beside(source: Path, name: str) -> Path:
@@ -244,7 +245,7 @@ def _pieces(contents: bytes, path: Path) -> list[bytes]:
             pieces.append(contents[place : place + length])
             place += length
     except IndexError:
-        raise ModelError(f"{path}: damaged: it ends inside a piece; get it again") from None
+        raise ModelError(f"{path}: damaged: it ends inside a piece; download it again") from None
     return pieces
 
 
@@ -315,4 +316,4 @@ def _run(path: Path, given: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any
         return session.run(None, given)  # type: ignore[no-any-return]
     except Exception as error:  # of many kinds, none of which it shares with others
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{path}: cannot be run ({reason}); get the float graphs of Moonshine again") from None
+        raise ModelError(f"{path}: cannot be run ({reason}); download the float graphs of Moonshine again") from None
