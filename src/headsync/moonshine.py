@@ -313,7 +313,7 @@ def _run(path: Path, given: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any
             elif wanted.name not in given:  # keys and values of the past: none
                 sizes = [size if isinstance(size, int) else 0 for size in wanted.shape]
                 given[wanted.name] = np.zeros((1, *sizes[1:]), np.float32)
-        return session.run(None, given)  # type: ignore[no-any-return]
+        return session.run(None, given)
     except Exception as error:  # of many kinds, none of which it shares with others
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{path}: cannot be run ({reason}); download the float graphs of Moonshine again") from None

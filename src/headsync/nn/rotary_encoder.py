@@ -159,6 +159,7 @@ class RotaryEncoder(nn.Module):
         by = turns(places_BQ, x.shape[2] // self.heads, x.dtype)
         by, after = Turns(by.cos.unsqueeze(1), by.sin.unsqueeze(1)), []
         for n, layer in enumerate(self.layers):
+            assert isinstance(layer, RotaryEncoderLayer)
             x, kept = layer.step(x, tuple(lefts[2 * n : 2 * n + 2]), by, mask_BK, centre)
             after += kept
         return self._paired(self.norm(x[:, :centre])), (seen_B + torch.full_like(seen_B, centre), *after)
