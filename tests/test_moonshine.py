@@ -1,4 +1,4 @@
-"""The import of Moonshine: what is written computes what the graphs compute; other files are refused in one sentence."""
+"""The import of Moonshine: what is written computes what the graphs compute; other files are refused."""
 
 from __future__ import annotations
 
@@ -48,12 +48,10 @@ def test_an_imported_model_is_the_graphs_and_streams(source: Path, tmp_path: Pat
     Recognizer.load(folder.path).transcribe(samples[0], 16_000)
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"), [(ENCODER, "cannot be read as ONNX"), (DECODER, "cannot be read as ONNX")]
-)
-def test_a_damaged_graph(copied: Path, name: str, complaint: str) -> None:
+@pytest.mark.parametrize("name", [ENCODER, DECODER])
+def test_a_damaged_graph(copied: Path, name: str) -> None:
     (copied / name).write_bytes((copied / name).read_bytes()[:-1000])
-    with pytest.raises(ModelError, match=complaint) as error:
+    with pytest.raises(ModelError, match="cannot be read as ONNX") as error:
         import_moonshine(copied, copied / "out")
     assert str(error.value).startswith(f"{copied / name}: ")
     assert not (copied / "out").exists()
