@@ -157,7 +157,8 @@ class RotaryEncoder(nn.Module):
         mask_BK = (~torch.cat([exists_BL, exists_BQ], 1)).to(x.dtype) * FAR
         places_BQ = seen_B[:, None] + torch.arange(x.shape[1], device=x.device)
         by = turns(places_BQ, x.shape[2] // self.heads, x.dtype)
-        by, after = Turns(by.cos.unsqueeze(1), by.sin.unsqueeze(1)), []
+        by = Turns(by.cos.unsqueeze(1), by.sin.unsqueeze(1))
+        after: list[Tensor] = []
         for n, layer in enumerate(self.layers):
             assert isinstance(layer, RotaryEncoderLayer)
             x, kept = layer.step(x, tuple(lefts[2 * n : 2 * n + 2]), by, mask_BK, centre)
