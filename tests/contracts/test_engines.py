@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.engine import load_engine
-from headsync.engine.export import write_graphs
+from headsync.engine.export import export_model, write_graphs
 from headsync.engine.verify import compare
 from headsync.frontend.features import NUM_MEL, Statistics
 from headsync.frontend.frame_rate import WAVEFORM
@@ -112,6 +112,16 @@ def test_the_level_of_a_stream_is_the_same_in_both_engines(tmp_path: Path) -> No
         np.testing.assert_allclose(left[0], right[0], rtol=1e-5, atol=1e-12)
         assert left[0].dtype == right[0].dtype == np.float64
         states = [left, right]
+
+
+@pytest.mark.parametrize("precision", ["half", "int8"])
+def test_the_moonshine_family_in_other_precisions(precision: str, tmp_path: Path) -> None:
+    folder = exported_moonshine(tmp_path / "single")
+    agreement = export_model(folder, tmp_path / "out", int8=precision == "int8", half=precision == "half")
+    assert agreement.steps > 0.8
+    assert 1e-6 < agreement.difference < (0.02 if precision == "half" else 0.3)
+    weights = sum((folder.weights.stat().st_size, -(tmp_path / "out" / WEIGHTS).stat().st_size))
+    assert weights > 0
 
 
 def test_a_difference_is_noticed(tmp_path: Path) -> None:
