@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headsync._atomic_write import write_atomically
 from headsync.config import Config, DataConfig, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.errors import DataError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.frame_rate import SAMPLE_RATE
-from headsync.model_folder import WEIGHTS, checksummed, save_folder
+from headsync.model_folder import CARD, WEIGHTS, checksummed, save_folder
 from headsync.nn.model import Model
 from headsync.nn.rotary import rotated_entries
 from headsync.nn.rotary_encoder import RotaryEncoder
@@ -39,6 +40,14 @@ except ModuleNotFoundError:
     raise ModelError("onnx is not installed, and weights are read with it; pip install 'headsync[train]'") from None
 
 Weights = dict[str, npt.NDArray[Any]]
+
+CARD_TEXT = """\
+# Moonshine, imported
+
+The weights of a Moonshine model by Useful Sensors ({layers} encoder layers, width {width}; English models: MIT licence),
+imported as a start for training. CTC is untrained, and the decoder does not know frames of 48 ms yet: adapt the model
+before you use it, and keep the notice of the licence.
+"""
 
 ENCODER, DECODER, TOKENIZER = "encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.bin"
 HEADS = 8  # of tiny and base
@@ -85,6 +94,7 @@ def import_moonshine(source: Path, out: Path) -> float:
             "of a known Moonshine model; use the float graphs of Moonshine tiny or base"
         )
     write_model(out, config, vocabulary, model)
+    write_atomically(out / CARD, CARD_TEXT.format(layers=config.encoder.layers, width=config.network.width).encode())
     return difference
 
 
