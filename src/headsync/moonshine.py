@@ -44,7 +44,7 @@ Weights = dict[str, npt.NDArray[Any]]
 CARD_TEXT = """\
 # Moonshine, imported
 
-The weights of a Moonshine model by Useful Sensors ({layers} encoder layers, width {width}; English models: MIT licence),
+The weights of a Moonshine model by Useful Sensors ({layers} encoder layers, width {width}; MIT licence if English),
 imported as a start for training. CTC is untrained, and the decoder does not know frames of 48 ms yet: adapt the model
 before you use it, and keep the notice of the licence.
 """
