@@ -4,7 +4,7 @@
     python recipes/english/export.py OUT --half          # weights in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
-The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and states
+The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
 of the streaming encoder, logits of CTC and of the decoder, given the text.
 """
 
@@ -76,6 +76,8 @@ def build(config: Config, classes: int, encoder: Encoder, recogniser: Recogniser
     for theirs, ours in CTC.items():
         weights |= {f"ctc.{ours}.{kind}": ctc[f"{theirs}.{kind}"] for kind in ("weight", "bias")}
     weights |= {f"ctc.out.{kind}": ctc[f"out.{kind}"][rows[:-1]] for kind in ("weight", "bias")}
+    if config.decoder.attention == "softmax":  # it has no energy bias
+        weights = {name: x for name, x in weights.items() if not name.endswith("energy_bias")}
     moonshine.load(model, weights, RUNS)
     return model
 

@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headsync._atomic_write import write_atomically
 from headsync.config import Config, DataConfig, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.errors import DataError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.frame_rate import SAMPLE_RATE
-from headsync.model_folder import WEIGHTS, checksummed, save_folder
+from headsync.model_folder import CARD, WEIGHTS, checksummed, save_folder
 from headsync.nn.model import Model
 from headsync.nn.rotary import rotated_entries
 from headsync.nn.rotary_encoder import RotaryEncoder
@@ -39,6 +40,14 @@ except ModuleNotFoundError:
     raise ModelError("onnx is not installed, and weights are read with it; pip install 'headsync[train]'") from None
 
 Weights = dict[str, npt.NDArray[Any]]
+
+CARD_TEXT = """\
+# Moonshine, imported
+
+The weights of a Moonshine model by Useful Sensors ({layers} encoder layers, width {width}; MIT licence if English),
+imported as a start for training. CTC is untrained, and the decoder does not know frames of 48 ms yet: adapt the model
+before you use it, and keep the notice of the licence.
+"""
 
 ENCODER, DECODER, TOKENIZER = "encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.bin"
 HEADS = 8  # of tiny and base
@@ -85,6 +94,7 @@ def import_moonshine(source: Path, out: Path) -> float:
             "of a known Moonshine model; use the float graphs of Moonshine tiny or base"
         )
     write_model(out, config, vocabulary, model)
+    write_atomically(out / CARD, CARD_TEXT.format(layers=config.encoder.layers, width=config.network.width).encode())
     return difference
 
 
@@ -102,7 +112,7 @@ def write_model(out: Path, config: Config, vocabulary: Vocabulary, model: Model)
 def load(model: Model, weights: Weights, source: Path) -> None:
     """Give a network its weights."""
     try:
-        model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in weights.items()})
+        model.load_state_dict({name: torch.tensor(x) for name, x in weights.items()})
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{source}: the weights do not fit the network ({reason}); use those of one model") from None
@@ -171,7 +181,7 @@ def _query_key_value(layer: Weights, heads: int) -> npt.NDArray[Any]:
 
 def _of(weights: Weights, name: str) -> npt.NDArray[Any]:
     if name not in weights:
-        raise ModelError(f"{name} is missing, so that these are not the weights of a Moonshine model; get them again")
+        raise ModelError(f"{name} is missing, so these are not the weights of a Moonshine model; download them again")
     return weights[name]
 
 
@@ -195,7 +205,7 @@ def graph_weights(path: Path) -> Weights:
     found = {n.removeprefix("model.decoder."): x for n, x in named.items() if "onnx::" not in n}
     wanted = "conv1.weight" if path.name == ENCODER else "embed_tokens.weight"
     if wanted not in found or "layers.0.self_attn.q_proj.weight" not in found:
-        raise ModelError(f"{path}: not a float graph of Moonshine: {wanted} or its layers are missing; get it again")
+        raise ModelError(f"{path}: not a float graph of Moonshine: {wanted} or layers are missing; download it again")
     return found
 
 
@@ -205,7 +215,8 @@ def _graph(path: Path) -> Any:
     try:
         return onnx.load(str(path)).graph
     except Exception as error:  # of the protocol buffers, which have their own kinds
-        raise ModelError(f"{path}: cannot be read as ONNX ({' '.join(str(error).split())[:100]}); get it again") from None
+        reason = " ".join(str(error).split())[:100]
+        raise ModelError(f"{path}: cannot be read as ONNX ({reason}); download it again") from None
 
 
 def _beside(source: Path, name: str) -> Path:
@@ -244,7 +255,7 @@ def _pieces(contents: bytes, path: Path) -> list[bytes]:
             pieces.append(contents[place : place + length])
             place += length
     except IndexError:
-        raise ModelError(f"{path}: damaged: it ends inside a piece; get it again") from None
+        raise ModelError(f"{path}: damaged: it ends inside a piece; download it again") from None
     return pieces
 
 
@@ -312,7 +323,7 @@ def _run(path: Path, given: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any
             elif wanted.name not in given:  # keys and values of the past: none
                 sizes = [size if isinstance(size, int) else 0 for size in wanted.shape]
                 given[wanted.name] = np.zeros((1, *sizes[1:]), np.float32)
-        return session.run(None, given)  # type: ignore[no-any-return]
+        return session.run(None, given)
     except Exception as error:  # of many kinds, none of which it shares with others
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{path}: cannot be run ({reason}); get the float graphs of Moonshine again") from None
+        raise ModelError(f"{path}: cannot be run ({reason}); download the float graphs of Moonshine again") from None

@@ -11,9 +11,10 @@ from safetensors.torch import save_file
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.engine import load_engine
-from headsync.engine.export import write_graphs
+from headsync.engine.export import export_model, write_graphs
 from headsync.engine.verify import compare
 from headsync.frontend.features import NUM_MEL, Statistics
+from headsync.frontend.frame_rate import WAVEFORM
 from headsync.model_folder import WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
@@ -32,6 +33,25 @@ def exported(path: Path, attention: str = "hs-dacs", encoder: EncoderConfig = En
     model = scrambled(Model(config, NUM_MEL, VOCABULARY.size)).float()
     noise = np.random.default_rng(1).standard_normal((50, NUM_MEL)).astype(np.float32)
     save_folder(path, config, VOCABULARY, Statistics.of([noise]))
+    save_file(model.state_dict(), path / WEIGHTS)
+    folder = load_folder(path)
+    write_graphs(folder, path)
+    return folder
+
+
+def exported_moonshine(
+    path: Path,
+    attention: str = "hs-dacs",
+    encoder: EncoderConfig = EncoderConfig(2, 5, 3, 2, "reuse"),  # noqa: B008
+) -> ModelFolder:
+    """The same of the other family."""
+    config = Config(
+        network=NetworkConfig(width=16, heads=2, feedforward=24, family="moonshine"),
+        encoder=encoder,
+        decoder=DecoderConfig(2, attention, energy_bias=-1.0, chunk_frames=2, wait_frames=3, frame_positions=False),
+    )
+    model = scrambled(Model(config, config.columns, VOCABULARY.size)).float()
+    save_folder(path, config, VOCABULARY, Statistics.identity(config.columns))
     save_file(model.state_dict(), path / WEIGHTS)
     folder = load_folder(path)
     write_graphs(folder, path)
@@ -61,6 +81,47 @@ def test_every_mechanism(name: str, tmp_path: Path) -> None:
 ], ids=lambda encoder: f"{encoder.mode}-{encoder.left_frames}")  # fmt: skip
 def test_every_encoder(encoder: EncoderConfig, tmp_path: Path) -> None:
     assert_agree(exported(tmp_path, encoder=encoder))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_of_the_moonshine_family(name: str, tmp_path: Path) -> None:
+    folder = exported_moonshine(tmp_path, name)
+    assert_agree(folder)
+    assert_agree(folder, threshold=0.5)
+
+
+@pytest.mark.parametrize("encoder", [
+    EncoderConfig(2, 5, 3, 2, mode="full"),
+    EncoderConfig(2, 0, 3, 0, mode="reuse"),
+    EncoderConfig(1, 9, 2, 5, mode="reuse"),
+], ids=lambda encoder: f"{encoder.mode}-{encoder.left_frames}")  # fmt: skip
+def test_every_encoder_of_the_moonshine_family(encoder: EncoderConfig, tmp_path: Path) -> None:
+    assert_agree(exported_moonshine(tmp_path, encoder=encoder))
+
+
+def test_the_level_of_a_stream_is_the_same_in_both_engines(tmp_path: Path) -> None:
+    """Pieces of several sizes, of digital silence, faint and loud sound, one after the other."""
+    engines = [load_engine(exported_moonshine(tmp_path), engine=name) for name in ("torch", "onnx")]
+    states, rng = [engine.start_front(2) for engine in engines], np.random.default_rng(1)
+    for count, loudness in ((5, 1e-3), (3, 0.0), (3, 1.0), (4, 0.03), (3, 0.03)):
+        noise = loudness * rng.standard_normal((2, WAVEFORM.needed(count), WAVEFORM.window)).astype(np.float32)
+        (one, left), (other, right) = (
+            engine.embed(noise.astype(np.float32), state) for engine, state in zip(engines, states, strict=True)
+        )
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(left[0], right[0], rtol=1e-5, atol=1e-12)
+        assert left[0].dtype == right[0].dtype == np.float64
+        states = [left, right]
+
+
+@pytest.mark.parametrize("precision", ["half", "int8"])
+def test_the_moonshine_family_in_other_precisions(precision: str, tmp_path: Path) -> None:
+    folder = exported_moonshine(tmp_path / "single")
+    agreement = export_model(folder, tmp_path / "out", int8=precision == "int8", half=precision == "half")
+    assert agreement.steps > 0.8
+    assert 1e-6 < agreement.difference < (0.02 if precision == "half" else 0.3)
+    weights = sum((folder.weights.stat().st_size, -(tmp_path / "out" / WEIGHTS).stat().st_size))
+    assert weights > 0
 
 
 def test_a_difference_is_noticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from headsync.config import FeaturesConfig
+from headsync.config import Config, FeaturesConfig
 from headsync.errors import ModelError
 from headsync.frontend import features
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
@@ -164,7 +164,7 @@ HEARS_PITCH = Features.of(FeaturesConfig(pitch=True))
 def test_pitch_is_three_more_columns_and_changes_no_energy() -> None:
     samples = speech_like(9_000)
     rows = HEARS_PITCH.whole(samples)
-    assert rows.shape == (len(log_mel(samples)), FeaturesConfig(pitch=True).columns) == (54, 83)
+    assert rows.shape == (len(log_mel(samples)), Config(features=FeaturesConfig(pitch=True)).columns) == (54, 83)
     np.testing.assert_array_equal(rows[:, :NUM_MEL], log_mel(samples))
     np.testing.assert_array_equal(rows[:, NUM_MEL:], Pitch().whole(samples))
     np.testing.assert_array_equal(Features.of(FeaturesConfig()).whole(samples), log_mel(samples))

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contracts.test_engines import exported_moonshine
 from headsync.engine import NO_LIMIT, Engine, Memory, State, Window, load_engine
 from headsync.engine.kv_pool import Past
 from headsync.events import Final
+from headsync.frontend.frame_rate import WAVEFORM
 from headsync.recognizer import Recognizer
 from headsync.server import batching
 from headsync.server.batching import BatchingEngine
@@ -144,6 +146,21 @@ def test_embedding_together(engine: Engine) -> None:
     assert gate.rows == [1, 3]
     for x, result in zip(features, results, strict=True):
         assert_same(result, engine.embed(x, engine.start_front(1)))
+
+
+@pytest.mark.parametrize("name", ["onnx", "torch"])
+def test_streams_of_samples_keep_their_own_levels(name: str, tmp_path: Path) -> None:
+    engine = load_engine(exported_moonshine(tmp_path), engine=name)
+    gate, rng = Gate(engine), np.random.default_rng(3)
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
+    samples = rng.standard_normal((4, 1, WAVEFORM.needed(3), 64)).astype(np.float32)
+    earlier = samples * np.array([1, 0.1, 0.01, 0.5], np.float32)[:, None, None, None]
+    states = [engine.embed(x, engine.start_front(1))[1] for x in earlier]
+    calls = [lambda x=x, state=state: shared.embed(x, state) for x, state in zip(samples, states, strict=True)]
+    results = together(gate, shared, calls)
+    assert gate.rows == [1, 3]
+    for x, state, result in zip(samples, states, results, strict=True):
+        assert_same(result, engine.embed(x, state))
 
 
 def test_a_batch_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

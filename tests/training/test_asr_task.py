@@ -198,6 +198,17 @@ def test_training_lowers_the_loss(recipe: Path, tmp_path: Path) -> None:
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
 
+def test_the_moonshine_family_learns_and_streams(recipe: Path, corpus: Path, tmp_path: Path) -> None:
+    family = ["network.family=moonshine", "decoder.frame_positions=false", "training.frequency_masks=0"]
+    quietly(recipe, tmp_path, *family, "training.epochs=4", "network.dropout=0.0", "decoder.reach=1.1")
+    losses = [entry["loss"] for entry in log(tmp_path) if "loss" in entry]
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
+    recognizer = Recognizer.load(tmp_path / "model")
+    for utterance in read_manifest(corpus / "test.jsonl"):
+        recognizer.transcribe(*read_audio(utterance.audio))
+
+
 def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(
     recipe: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -122,7 +122,7 @@ class ACS(DACS):
     The energies are computed with the full width of queries and keys.
     """
 
-    energies_of_frame = 1  # type: ignore[assignment]
+    energies_of_frame = 1
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         return energies(*(x.transpose(1, 2).flatten(2).unsqueeze(1) for x in (q_BHLD, k_BHTD)))

@@ -16,6 +16,7 @@ from headsync.cli.demo import demo
 from headsync.cli.errors import print_error
 from headsync.cli.evaluate import evaluate
 from headsync.cli.export import export
+from headsync.cli.import_model import importing
 from headsync.cli.listen import listen
 from headsync.cli.models import models
 from headsync.cli.perplexity import perplexity
@@ -87,6 +88,7 @@ app.add_typer(plot, name="plot")
 app.command()(calibrate)
 app.command()(average)
 app.command()(export)
+app.add_typer(importing, name="import")
 app.command()(bench)
 
 

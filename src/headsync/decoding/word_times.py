@@ -37,8 +37,8 @@ def timed_words(
         end = max(start + 1, min(spikes[span.end - 1] + config.token_frames, following))
         sure = min(hypothesis.confidences[span.first : span.end], default=1.0)  # its least confident token
         confidence = calibrated(sure, config.confidence_scale, config.confidence_offset)
-        seconds = (round((first_frame + frame) * rate.seconds, 3) for frame in (start, end))
-        words.append(Word(span.text, *seconds, confidence))
+        start_seconds, end_seconds = (round((first_frame + frame) * rate.seconds, 3) for frame in (start, end))
+        words.append(Word(span.text, start_seconds, end_seconds, confidence))
         before = end
     return tuple(words)
 

@@ -91,7 +91,7 @@ class DecoderLayer(nn.Module):
             mechanism = build_mechanism(config, network.heads, network.width // network.heads)
             self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
         self.attends = attends
-        self.feedforward = FeedForward(network)
+        self.feedforward: nn.Module = FeedForward(network)
         self.dropout = Dropout(network.dropout)
 
     def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned | None]:

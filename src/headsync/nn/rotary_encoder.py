@@ -69,10 +69,11 @@ class RotaryEncoderLayer(nn.Module):
         return self._finish(x_BGQE, context.transpose(2, 3).flatten(3))
 
     def step(
-        self, x_BQE: Tensor, left: tuple[Tensor, ...], by: Turns, mask_BK: Tensor, centre: int
+        self, x_BQE: Tensor, left: tuple[Tensor, ...], by: Turns, mask_BK: Tensor, centre: int, wanted: int
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One block; and the keys and values that are left for the next one."""
+        """The first `wanted` states of one block; and the keys and values that are left for the next one."""
         q, k, v = self._project(x_BQE, by)
+        x_BQE, q = x_BQE[:, :wanted], q[:, :, :wanted]
         if left:
             k, v = (torch.cat(pair, 2) for pair in zip(left, (k, v), strict=True))
             left = tuple(part[:, :, centre : centre + left[0].shape[2]] for part in (k, v))
@@ -157,11 +158,14 @@ class RotaryEncoder(nn.Module):
         mask_BK = (~torch.cat([exists_BL, exists_BQ], 1)).to(x.dtype) * FAR
         places_BQ = seen_B[:, None] + torch.arange(x.shape[1], device=x.device)
         by = turns(places_BQ, x.shape[2] // self.heads, x.dtype)
-        by, after = Turns(by.cos.unsqueeze(1), by.sin.unsqueeze(1)), []
+        by = Turns(by.cos.unsqueeze(1), by.sin.unsqueeze(1))
+        after: list[Tensor] = []
         for n, layer in enumerate(self.layers):
-            x, kept = layer.step(x, tuple(lefts[2 * n : 2 * n + 2]), by, mask_BK, centre)
+            assert isinstance(layer, RotaryEncoderLayer)
+            wanted = centre if n == len(self.layers) - 1 else x.shape[1]
+            x, kept = layer.step(x, tuple(lefts[2 * n : 2 * n + 2]), by, mask_BK, centre, wanted)
             after += kept
-        return self._paired(self.norm(x[:, :centre])), (seen_B + torch.full_like(seen_B, centre), *after)
+        return self._paired(self.norm(x)), (seen_B + torch.full_like(seen_B, centre), *after)
 
     def _paired(self, x_BSE: Tensor) -> Tensor:
         return self.pair(x_BSE.reshape(x_BSE.shape[0], -1, self.embedded_width))

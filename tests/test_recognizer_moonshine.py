@@ -1,0 +1,99 @@
+"""A recogniser of the moonshine family: the cutting of the audio changes nothing, nor does the future."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from headsync import Event, Final, Recognizer
+from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, EndpointConfig, NetworkConfig
+from headsync.engine.export import export_model
+from headsync.frontend.features import Statistics
+from headsync.frontend.waveform import Waveform
+from headsync.model_folder import WEIGHTS, load_folder, save_folder
+from headsync.nn.model import Model
+from headsync.nn.rotary import CtcHead
+from random_weights import scrambled
+from test_recognizer import VOCABULARY, listen, sound
+
+
+def save_random_model(folder: Path) -> None:
+    """A model that has learned nothing, but whose CTC hears tokens in one half of `sound`."""
+    config = Config(
+        network=NetworkConfig(width=16, heads=2, feedforward=16, family="moonshine"),
+        encoder=EncoderConfig(2, left_frames=7, centre_frames=3, right_frames=2, mode="reuse"),
+        decoder=DecoderConfig(2, energy_bias=-2.0, frame_positions=False),
+        decoding=DecodingConfig(beam=3, lookahead_frames=5, most_tokens_per_frame=0.2),
+        endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
+    )
+    model = scrambled(Model(config, config.columns, VOCABULARY.size), 5)
+    blocks = torch.from_numpy(Waveform().whole(sound(16_000))[None]).double()
+    with torch.inference_mode():
+        frames, _ = model.encoder.whole(blocks, torch.tensor([blocks.shape[1]]))
+        logits = model.ctc(frames)[0]
+        assert isinstance(model.ctc, CtcHead)
+        model.ctc.out.bias[0] += (logits[:, 1:].logsumexp(-1) - logits[:, 0]).median()
+    save_folder(folder, config, VOCABULARY, Statistics.identity(config.columns))
+    save_file({name: weight.float() for name, weight in model.state_dict().items()}, folder / WEIGHTS)
+
+
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def recognizer(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Recognizer:
+    folder = tmp_path_factory.mktemp("model")
+    save_random_model(folder)
+    export_model(load_folder(folder), folder)
+    return Recognizer.load(folder, engine=request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(recognizer: Recognizer) -> list[Event]:
+    return listen(recognizer, sound(16_000), 16_000)
+
+
+def test_the_random_model_does_speak(whole: list[Event]) -> None:
+    finals = [event for event in whole if isinstance(event, Final)]
+    assert len({final.text for final in finals}) > 1
+    assert any(len(final.halts) > 1 for final in finals)
+
+
+def test_times_are_those_of_frames_of_48_ms(whole: list[Event]) -> None:
+    times = [w.start_seconds for e in whole if isinstance(e, Final) for w in e.words]
+    assert times
+    assert all(abs(time / 0.048 - round(time / 0.048)) < 0.02 for time in times)
+    delays = {e.time_seconds for e in whole[:-2]}
+    assert min(delays) >= (12 * 5 + 8) * 64 / 16_000  # centre, right, and what the front end sees beyond
+
+
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@given(st.data())
+def test_chunking_never_changes_an_event(recognizer: Recognizer, whole: list[Event], data: st.DataObject) -> None:
+    samples = sound(16_000)
+    cuts = data.draw(st.lists(st.integers(0, len(samples)), max_size=40))
+    first = data.draw(st.integers(0, len(samples)))
+    single = range(first, min(first + data.draw(st.integers(0, 150)), len(samples)))
+    assert listen(recognizer, samples, 16_000, sorted([*cuts, *single])) == whole
+
+
+def test_what_comes_later_changes_no_event_of_before(recognizer: Recognizer, whole: list[Event]) -> None:
+    samples, cut = sound(16_000).copy(), 20_000
+    samples[cut:] = 0.9 * np.random.default_rng(2).standard_normal(len(samples) - cut).astype(np.float32).clip(-1, 1)
+    before = [event for event in whole if event.time_seconds <= cut / 16_000]
+    assert before
+    assert listen(recognizer, samples, 16_000)[: len(before)] == before
+
+
+@pytest.mark.parametrize("decibels", [-45, 30])
+def test_faint_and_clipped_speech_are_recognised(recognizer: Recognizer, decibels: float) -> None:
+    samples = (sound(16_000) * 10 ** (decibels / 20)).clip(-1, 1).astype(np.float32)
+    assert any(isinstance(event, Final) and event.text for event in listen(recognizer, samples, 16_000))
+
+
+def test_recordings_too_short_for_a_frame_and_silence(recognizer: Recognizer) -> None:
+    for count in (0, 1, 63, 1279, 1280, 2000):
+        listen(recognizer, np.zeros(count, np.float32), 16_000)
