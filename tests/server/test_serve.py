@@ -37,18 +37,20 @@ def expected(service: ModelService, samples: np.ndarray, rate: int) -> str:
 async def leave_in_the_middle(process: subprocess.Popen[str], place: str, samples: np.ndarray, rate: int) -> str:
     """A stream during which the server is told to leave: it takes no other, but this one gets its text."""
     async with websockets.connect(f"ws://{place}/v1/stream") as connection:
-        await connection.send(json.dumps({"type": "start", "sample_rate": rate}))
+        process.send_signal(signal.SIGTERM)
+        await connection.send(json.dumps({"type": "start", "sample_rate": rate}))  # accepted before, so it is served
         await connection.recv()
         first, second = np.array_split(samples, 2)
         await connection.send(first.tobytes())
-        process.send_signal(signal.SIGTERM)
         async with httpx.AsyncClient(base_url=f"http://{place}") as client, asyncio.timeout(60):
             while (answer := await client.get("/readyz")).status_code == 200:
                 await asyncio.sleep(0.01)
             assert answer.json() == {"status": "draining"}
             assert (await client.get("/healthz")).status_code == 200
-        (refused,) = await stream(f"ws://{place}/v1/stream", samples, rate)
-        assert refused["code"] == "draining"
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            await stream(f"ws://{place}/v1/stream", samples, rate)
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "5"
         await connection.send(second.tobytes())
         await connection.send('{"type": "finish"}')
         messages = [json.loads(message) async for message in connection]

@@ -1,10 +1,13 @@
 """Online attention: where a decoder looks, and when it stops looking, in speech that is still arriving.
 
 `MECHANISMS` is the whole table; a recipe names an entry as `decoder.attention`. Tests and contracts run over the table,
-so that a new entry is under test from the moment it stands here.
+so that a new entry is under test from the moment it stands here. Installed packages add mechanisms with entry points of
+the group `headsync.mechanisms`.
 """
 
 from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
 
 from headsync.attention.accumulate import ACS, DACS, HSDACS
 from headsync.attention.base import Mechanism
@@ -12,7 +15,7 @@ from headsync.attention.bernoulli import HMA, MMA, MTA, MoChA
 from headsync.attention.cif import CIF
 from headsync.attention.softmax import BlockSynchronous, Softmax, Triggered
 from headsync.config import DecoderConfig
-from headsync.errors import nearest_name
+from headsync.errors import ConfigError, nearest_name
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "softmax": Softmax,
@@ -29,11 +32,27 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 
 
+GROUP = "headsync.mechanisms"
+
+
 def mechanism_of(config: DecoderConfig) -> type[Mechanism]:
-    """The mechanism that a recipe names."""
-    if config.attention not in MECHANISMS:
-        raise nearest_name("decoder.attention =", config.attention, MECHANISMS)
-    return MECHANISMS[config.attention]
+    """The mechanism that a recipe names: an entry of the table, or one of an installed package."""
+    if config.attention in MECHANISMS:
+        return MECHANISMS[config.attention]
+    for entry in entry_points(group=GROUP, name=config.attention):
+        return _load(entry)
+    raise nearest_name("decoder.attention =", config.attention, {*MECHANISMS, *entry_points(group=GROUP).names})
+
+
+def _load(entry: EntryPoint) -> type[Mechanism]:
+    where = f'decoder.attention = "{entry.name}": {entry.value} of {entry.dist.name if entry.dist else "a package"}'
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise ConfigError(f"{where} cannot be imported ({error}); repair or remove the package") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Mechanism)):
+        raise ConfigError(f"{where} is not a subclass of headsync.attention.base.Mechanism; repair the package")
+    return loaded
 
 
 def build_mechanism(config: DecoderConfig, heads: int, width: int) -> Mechanism:

@@ -60,7 +60,6 @@ app = typer.Typer(
     cls=_ErrorHandler,
     help="Streaming speech recognition with online attention.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -14,11 +14,11 @@ from headsync.decoding.beam import Search
 from headsync.decoding.blockwise import BlockwiseSearch
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
-from headsync.decoding.lookahead import LIMITS
+from headsync.decoding.lookahead import limit_of
 from headsync.decoding.published import PublishedSearch
 from headsync.decoding.triggered import TriggeredSearch
 from headsync.engine import Engine
-from headsync.errors import ConfigError, DataError, nearest_name
+from headsync.errors import ConfigError, DataError
 from headsync.lm import LanguageModel
 from headsync.text.bpe import MARK
 from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
@@ -71,8 +71,7 @@ def build_search(
 ) -> Searcher[Any]:
     """The search for the attention and the policy of a model; hotwords are phrases, alone or with a boost."""
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
-    if name not in LIMITS:
-        raise nearest_name("decoder.attention =", name, LIMITS)
+    limit = limit_of(name)
     if name == "triggered":
         if not decoding.ctc_weight:
             raise ConfigError("decoding.ctc_weight = 0 disables CTC, which triggered attention requires")
@@ -80,7 +79,7 @@ def build_search(
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch
-    return kind(engine, LIMITS[name], decoding, end, lm, tree)
+    return kind(engine, limit, decoding, end, lm, tree)
 
 
 def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:

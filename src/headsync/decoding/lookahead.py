@@ -11,12 +11,16 @@ spike, whose frame is then the first of the M.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 
 from headsync.decoding.hypothesis import Hypothesis
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import NO_LIMIT
+from headsync.errors import ConfigError, nearest_name
 
 Limit = Callable[[int, int], int | None]
+
+GROUP = "headsync.limits"
 
 
 def lookahead(base: int, ahead: int) -> int | None:
@@ -47,6 +51,19 @@ LIMITS: dict[str, Limit] = {
     "triggered": whole_utterance,  # searched frame by frame, without a limit: see `headsync.decoding.triggered`
     "bs-dec": whole_utterance,  # searched block by block, without a limit: see `headsync.decoding.blockwise`
 }
+
+
+def limit_of(attention: str) -> Limit:
+    """The limit of a mechanism. That of an installed package is an entry point of the group `headsync.limits`."""
+    if attention in LIMITS:
+        return LIMITS[attention]
+    for entry in entry_points(group=GROUP, name=attention):
+        try:
+            found: Limit = entry.load()
+        except Exception as error:
+            raise ConfigError(f"{entry.value}: the limit of {attention} cannot be imported ({error})") from error
+        return found
+    raise nearest_name("decoder.attention =", attention, {*LIMITS, *entry_points(group=GROUP).names})
 
 
 def gated_base(h: Hypothesis, spikes: CtcSpikes) -> int | None:

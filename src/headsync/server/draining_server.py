@@ -19,6 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from headsync.server.app_state import AppState
 
 MAX_CLOSE_SECONDS = 10.0  # for a client to answer a close frame
+FIRST_MESSAGE_SECONDS = 2.0  # for connections that were accepted before the drain to send their first message
 
 
 class HeadTimeoutHttp(H11Protocol):
@@ -62,7 +63,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: AppState, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._state, self._ready = state, ready
-        self._deadline = float("inf")
+        self._deadline = self._first_message_deadline = float("inf")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in sockets or ():
@@ -78,17 +79,22 @@ class DrainingServer(uvicorn.Server):
 
     def drain(self) -> None:
         """Accept no new streams, and stop when the last one has finished or the time is up."""
-        self._state.limiter.draining = True
-        self._deadline = min(self._deadline, time.monotonic() + self._state.limits.drain_seconds)
+        now, self._state.limiter.draining = time.monotonic(), True
+        self._deadline = min(self._deadline, now + self._state.limits.drain_seconds)
+        self._first_message_deadline = min(self._first_message_deadline, now + FIRST_MESSAGE_SECONDS)
 
     async def on_tick(self, counter: int) -> bool:
         supervisor = multiprocessing.parent_process()
         if supervisor is not None and not supervisor.is_alive():
             self.drain()
-        limiter = self._state.limiter
-        if limiter.draining and (limiter.open_streams == 0 or time.monotonic() > self._deadline):
+        if self._state.limiter.draining and self._is_drained():
             self.should_exit = True
         return await super().on_tick(counter)
+
+    def _is_drained(self) -> bool:
+        limiter, now = self._state.limiter, time.monotonic()
+        may_start = limiter.silent_connections > 0 and now < self._first_message_deadline
+        return now > self._deadline or (limiter.open_streams == 0 and not may_start)
 
 
 def _set_send_timeout(listener: socket.socket, seconds: float) -> None:

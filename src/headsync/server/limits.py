@@ -40,13 +40,18 @@ class StreamLimiter:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.open_streams = 0
+        self.silent_connections = 0  # accepted, without a message yet; they occupy no slot
         self.draining = False
 
     @property
     def rejection(self) -> StreamError | None:
-        """The error for a stream that would start now; None if it would be accepted."""
+        """The error for a connection or recording that would start now; None if it would be accepted."""
         if self.draining:
             return StreamError("draining", "The server is shutting down; use another server.")
+        return self._busy
+
+    @property
+    def _busy(self) -> StreamError | None:
         if self.open_streams >= self.limit:
             count = "The only stream" if self.limit == 1 else f"All {self.limit} streams"
             verb = "is" if self.limit == 1 else "are"
@@ -55,11 +60,20 @@ class StreamLimiter:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Occupy one slot, or raise the rejection."""
-        if rejection := self.rejection:
-            raise rejection
+        """Occupy one slot, or raise an error if all are in use. A connection accepted before a drain gets one."""
+        if busy := self._busy:
+            raise busy
         self.open_streams += 1
         try:
             yield
         finally:
             self.open_streams -= 1
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Count a connection that has not sent a message yet."""
+        self.silent_connections += 1
+        try:
+            yield
+        finally:
+            self.silent_connections -= 1

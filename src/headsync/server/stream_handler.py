@@ -49,6 +49,8 @@ class Connection(Protocol[M_co]):
     def scope(self) -> Scope:
         """Where the access log entry is kept."""
 
+    async def accept(self) -> None: ...
+
     async def receive(self) -> M_co | None:
         """The next message; None when the client has disconnected. Raises StreamError for a malformed one."""
 
@@ -70,21 +72,24 @@ class EncodedReply(NamedTuple):
 async def handle_stream(connection: Connection[M], protocol: StreamProtocol[M], state: AppState) -> None:
     """Serve one stream from its first message to its last."""
     idle_seconds = state.limits.idle_seconds
+    rejection = state.limiter.rejection  # a drain that begins after this line waits for the first message
     try:
-        if rejection := state.limiter.rejection:
-            raise rejection
-        opening = _encode(connection, protocol.opening())
-        if await _send(connection, opening, idle_seconds) is not None or opening.close_code is not None:
-            return
-        first = await _receive(connection, idle_seconds)  # a silent client occupies no slot
+        with state.limiter.silence():  # a silent client occupies no slot
+            await connection.accept()
+            if rejection:
+                raise rejection
+            opening = _encode(connection, protocol.opening())
+            if await _send(connection, opening, idle_seconds) is not None or opening.close_code is not None:
+                return
+            first = await _receive(connection, idle_seconds)
         with state.limiter.slot(), state.metrics.open_streams.labels(protocol.name).track_inprogress():
             outcome = await _exchange(connection, protocol, state, first)
             state.metrics.observe_end(protocol.name, outcome, *protocol.usage)
             note_stream(connection.scope, protocol.name, outcome, *protocol.usage)
-    except StreamError as rejection:
-        state.metrics.count_rejection(rejection.code)
-        note(connection.scope, stream=protocol.name, outcome=rejection.code)
-        await _send(connection, _encode(connection, protocol.end(rejection)), idle_seconds)
+    except StreamError as error:
+        state.metrics.count_rejection(error.code)
+        note(connection.scope, stream=protocol.name, outcome=error.code)
+        await _send(connection, _encode(connection, protocol.end(error)), idle_seconds)
 
 
 async def _exchange(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.responses import JSONResponse
 from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headsync.server.app_state import AppState
+from headsync.server.errors import api_error
 from headsync.server.stream_handler import Connection, StreamProtocol, handle_stream
 
 
@@ -21,6 +23,9 @@ class WebSocketConnection:
     @property
     def scope(self) -> Scope:
         return self._websocket.scope
+
+    async def accept(self) -> None:
+        await self._websocket.accept()
 
     async def receive(self) -> str | bytes | None:
         message = await self._websocket.receive()
@@ -46,7 +51,13 @@ class WebSocketConnection:
 
 
 async def handle_websocket(websocket: WebSocket, protocol: StreamProtocol[str | bytes], state: AppState) -> None:
-    """Accept a WebSocket and serve its stream."""
-    await websocket.accept()
+    """Accept a WebSocket and serve its stream. While the server drains, the handshake is answered with 503, so that a
+    load balancer tries another server.
+    """
+    if state.limiter.draining and (rejection := state.limiter.rejection):
+        state.metrics.count_rejection(rejection.code)
+        body = api_error(str(rejection), "server_error", rejection.code)
+        await websocket.send_denial_response(JSONResponse(body, 503, {"retry-after": "5"}))
+        return
     connection: Connection[str | bytes] = WebSocketConnection(websocket)
     await handle_stream(connection, protocol, state)

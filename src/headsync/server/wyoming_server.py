@@ -25,6 +25,9 @@ class TcpConnection:
         self._reader, self._writer, self._max_bytes = reader, writer, max_bytes
         self.scope: dict[str, Any] = {}
 
+    async def accept(self) -> None:
+        """TCP has accepted the connection."""
+
     async def receive(self) -> WyomingEvent | None:
         try:
             header = parse_header(await self._reader.readuntil(b"\n"), self._max_bytes)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headsync.attention import MECHANISMS
+from headsync.attention import mechanism_of
 from headsync.attention.softmax import Triggered
 from headsync.config import Config
 from headsync.corpora.manifest import Utterance
@@ -43,7 +43,7 @@ def trigger_limits(model: Model, batch: Batch, config: Config) -> Tensor | None:
 
     <eos>, padding and texts with too few frames have no limit.
     """
-    if not issubclass(MECHANISMS[config.decoder.attention], Triggered):
+    if not issubclass(mechanism_of(config.decoder), Triggered):
         return None
     log_p_BTV, frames_B = _ctc(model, batch)
     first_BL = first_frames(log_p_BTV, frames_B, batch.targets_BL)
