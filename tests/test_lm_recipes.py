@@ -24,7 +24,6 @@ def test_a_recipe_builds_its_network(path: Path) -> None:
         model = LanguageNetwork(config.language, TOKENS[config.data.tokens] + 2)
     assert (model.lstm.num_layers, model.lstm.hidden_size) == (config.language.layers, config.language.width)
     assert config.data.train
-    assert config.data.dev or config.language.held_out
     assert Path(config.training.folder).name == f"lm-{path.stem}"
 
 
@@ -60,7 +59,7 @@ def test_a_table_of_the_other_kind_is_a_mistake(tmp_path: Path) -> None:
     "setting",
     [
         "layers = 0", "width = 0", "embedding = 0", "dropout = 1.0", "most_words = 0", "least_count = 0",
-        "held_out = 1.0", "rate = 0.0", "decay = 0.0", "decay_after = 0", "batch_tokens = 0",
+        "rate = 0.0", "decay = 0.0", "decay_after = 0", "batch_tokens = 0",
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named_with_its_table(tmp_path: Path, setting: str) -> None:

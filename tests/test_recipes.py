@@ -75,6 +75,20 @@ def test_the_paper_recipes_have_no_bias_and_halt_from_the_first_update_and_our_v
     assert (biased.decoder.energy_bias, biased.training.untruncated_updates) == (-3.0, 25_000)
 
 
+@pytest.mark.parametrize(
+    ("task", "average", "criterion", "warp"),
+    [("wsj", 10, "accuracy", 0), ("aishell1", 10, "loss", 0), ("librispeech", 5, "loss", 5)],
+)
+def test_the_recipes_have_the_settings_of_those_the_paper_builds_on(
+    task: str, average: int, criterion: str, warp: int
+) -> None:
+    config = load_config(FOLDER / task / "hs-dacs.toml")
+    training = config.training
+    assert (training.average, training.average_of, training.criterion) == (average, "last", criterion)
+    assert (training.loss_per, training.time_warp_frames, config.decoding.pre_beam) == ("utterance", warp, 0)
+    assert training.patience == (3 if task == "wsj" else 0)
+
+
 def test_every_system_of_the_papers_tables_has_a_recipe() -> None:
     names = {str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("*/*.toml")}
     tasks = ("wsj", "aishell1", "librispeech")

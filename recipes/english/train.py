@@ -8,7 +8,8 @@ the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; it
 embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. The first updates do not halt, and
 CTC's large first gradients do not reach the frames. The rate rises, stays, and falls to zero over the last third of the
 updates; the moving average of the weights is what is evaluated and kept. The encoder stays frozen here: its states come
-from `cache.py`. The last stage, all layers together at a low rate, needs the encoder in the loop and is not written yet.
+from `cache.py`. The last stage, all layers together at a low rate, needs the encoder in the loop and is not written
+yet.
 """
 
 from __future__ import annotations

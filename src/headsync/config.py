@@ -15,6 +15,13 @@ from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, 
 
 HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
+RETIRED = {  # settings that have become constants: files that have them with these values are read
+    "decoder.energy_noise": 1.0,
+    "decoder.head_drop": 0.5,
+    "decoding.token_lead_frames": 1,
+    "data.shards_at_once": 8,
+    "language.held_out": 0.02,
+}
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,9 @@ class DecoderConfig:
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float | None = -3.0  # initial value of a learned bias of the energies; "none": no bias (the paper)
     reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
-    energy_noise: float = 1.0  # deviation of the noise on energies in training: HMA, MoChA, MMA-MoChA, MTA
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
-    head_drop: float = 0.5  # probability that a head is dropped in training: MMA-MoChA
     wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
     wait_from: Literal["first", "own"] = "own"  # the first head's stop, or a head's own last one, if later: MMA-MoChA
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
@@ -84,11 +89,10 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
-        _at_least(0, energy_noise=self.energy_noise, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
+        _at_least(0, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
         _at_least(0, layers_without_attention=self.layers_without_attention, heads=self.heads)
         _at_least(self.layers_without_attention + 1, layers=self.layers)
         _at_least(0, reach=self.reach)
-        _fraction(head_drop=self.head_drop)
         _positive(threshold=self.threshold, sharpness=self.sharpness)
 
 
@@ -99,16 +103,16 @@ class DecodingConfig:
     beam: int = 1
     ctc_weight: float = 0.3  # of CTC in the joint score, the rest is the decoder's
     lm_weight: float = 0.0  # of a language model, if one is given
+    lm_use: Literal["fusion", "rescoring"] = "fusion"  # in every step of the search, or on the texts it ends with
     length_bonus: float = 0.0  # for every token written
     end_weight: float = 1.0  # of what the decoder says about the end, where CTC has a say in it as well
-    pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: all
+    pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: 1.5 times the beam
     lookahead_frames: int = 16  # M
     halting: Literal["monotone", "free"] = "monotone"  # whether t_i never falls below t_{i-1}
     policy: Literal["gated", "published"] = "gated"  # steps wait for a CTC spike, for live streams; or as published
     block_frames: int = 8  # BS-DEC, gated: frames of a block
     most_tokens_per_frame: float = 1.0
-    token_lead_frames: int = 1  # how long before its CTC spike a token begins
-    token_frames: int = 5  # and how long after it it ends, if no other follows before
+    token_frames: int = 5  # how long after its CTC spike a token ends, if no other follows before
     nbest: int = 1  # readings of an utterance; more than one require a beam
     confidence_scale: float = 1.0  # of the log odds of a word being right: see `headsync calibrate`
     confidence_offset: float = 0.0
@@ -116,7 +120,7 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         _at_least(1, nbest=self.nbest)
         _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, block_frames=self.block_frames)
-        _at_least(0, token_lead_frames=self.token_lead_frames, token_frames=self.token_frames)
+        _at_least(0, token_frames=self.token_frames)
         if self.beam > MOST_HYPOTHESES:
             raise ConfigError(f"beam = {self.beam} must be at most {MOST_HYPOTHESES}")
         _finite(length_bonus=self.length_bonus, lm_weight=self.lm_weight)
@@ -164,6 +168,7 @@ class SearchSettings(TypedDict, total=False):
     beam: int | None
     ctc_weight: float | None
     lm_weight: float | None
+    lm_use: Literal["fusion", "rescoring"] | None
     length_bonus: float | None
     end_weight: float | None
     pre_beam: int | None
@@ -172,7 +177,6 @@ class SearchSettings(TypedDict, total=False):
     policy: Literal["gated", "published"] | None
     block_frames: int | None
     most_tokens_per_frame: float | None
-    token_lead_frames: int | None
     token_frames: int | None
     nbest: int | None
     confidence_scale: float | None
@@ -195,16 +199,15 @@ class DataConfig:
 
     train: str = ""
     dev: str = ""
-    tokens: Literal["characters", "bpe", "words"] = "characters"
-    bpe_size: int = 5000  # tokens of a vocabulary of BPE
+    tokens: Literal["characters", "bpe", "unigram", "words"] = "characters"
+    bpe_size: int = 5000  # tokens of a vocabulary of BPE or of a unigram model
     unknown: bool = False  # whether <unk> is a token, for what occurs elsewhere and not in `train`
     published_classes: int = 0  # how many the published system has, to be told of a difference; 0: none is known
     workers: int = 1  # processes that prepare batches
-    shards_at_once: int = 8  # whose utterances are mixed with each other, where `train` is a folder of shards
 
     def __post_init__(self) -> None:
         _at_least(0, workers=self.workers)
-        _at_least(1, bpe_size=self.bpe_size, shards_at_once=self.shards_at_once)
+        _at_least(1, bpe_size=self.bpe_size)
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ class TrainingConfig:
     epochs: int = 100
     shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
-    patience: int = 0  # epochs without a better dev loss before stopping; 0: never
+    patience: int = 0  # epochs without a better `criterion` before stopping; 0: never
     batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts
     accumulate: int = 1  # parts into which a process cuts its share of a batch; more take less memory
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -227,19 +230,23 @@ class TrainingConfig:
     recompute: bool = False  # layers compute twice instead of remembering: gradient checkpointing
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
+    loss_per: Literal["token", "utterance"] = "token"  # what the loss of a batch is a mean over
     quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
     noam_factor: float = 10.0
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
     untruncated_updates: int = 0  # first phase, in which no step is halted
     sharpen_updates: int = 0  # after it: in so many updates the energies' factor rises to decoder.sharpness
-    average: int = 5  # best checkpoints averaged at the end
+    average: int = 5  # checkpoints averaged at the end
+    average_of: Literal["best", "last"] = "best"
+    criterion: Literal["loss", "accuracy"] = "loss"  # on the dev set, by which epochs are the best
     checkpoint_seconds: float = 120.0
     speeds: str = ""  # at which every utterance is heard in every pass, such as "0.9 1.0 1.1"
     frequency_masks: int = 0
     frequency_mask_bins: int = 20
     time_masks: int = 0
     time_mask_frames: int = 30
+    time_warp_frames: int = 0  # W: a point of each utterance is moved by up to this many frames
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
@@ -253,6 +260,7 @@ class TrainingConfig:
         _at_least(0, sharpen_updates=self.sharpen_updates)
         _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
         _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
+        _at_least(0, time_warp_frames=self.time_warp_frames)
         _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
         _fraction(label_smoothing=self.label_smoothing)
         _at_least(0, ctc_weight=self.ctc_weight)
@@ -282,7 +290,6 @@ class LanguageConfig:
     most_words: int = 65_000  # of a vocabulary of words; the rarer ones are <unk>
     least_count: int = 2  # and so are words that occur fewer times than this
     case: Literal["keep", "lower", "upper"] = "keep"
-    held_out: float = 0.02  # share at the end of data.train to measure with, where data.dev is not set
     optimiser: Literal["adam", "sgd"] = "adam"
     rate: float = 0.001
     decay: float = 1.0  # of the rate, with every epoch
@@ -292,7 +299,7 @@ class LanguageConfig:
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, width=self.width, embedding=self.embedding, most_words=self.most_words)
         _at_least(1, least_count=self.least_count, batch_tokens=self.batch_tokens, decay_after=self.decay_after)
-        _fraction(dropout=self.dropout, held_out=self.held_out)
+        _fraction(dropout=self.dropout)
         _positive(rate=self.rate, decay=self.decay)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,12 @@ def discs(tmp_path: Path) -> Path:
     write(root / "13-34.1/wsj1/trans/si_tr_s/46a/46ac0200.dot", "<And> it rose %percent --dash (46ac0201)")
     write(root / "13-34.1/WSJ1/TRANS/SI_DT_20/4K0/4K0C0300.DOT", "It [<cough] fell . ~ (4K0C0301)")
     write(root / "11-13.1/wsj0/transcrp/dots/si_et_20/440/440c0400.dot", "NO DATA (440c0401)")
+    newspaper = root / "13-32.1/wsj1/doc/lng_modl/lm_train/np_data"
+    for year, text in (("87", b"<art 1>\nProfits  rose .\n</s>\n\n"), ("89", b"Mr. Smith declined\n")):
+        (newspaper / year).mkdir(parents=True)
+        (newspaper / year / f"w{year}_001.z").write_bytes(gzip.compress(text, mtime=0))
+    (newspaper / "86").mkdir()
+    (newspaper / "86" / "w86_001.z").write_bytes(gzip.compress(b"not of these years\n", mtime=0))
     return root
 
 
@@ -77,6 +85,32 @@ def test_the_three_parts_are_decoded_and_transcribed(discs: Path, tmp_path: Path
         samples, rate = soundfile.read(one.audio, dtype="int16")
         np.testing.assert_array_equal(samples, speech(seed))
         assert (rate, one.seconds) == (16_000, round(1_500 / 16_000, 4))
+
+
+def test_the_text_for_the_language_model_is_that_of_the_transcripts_and_the_newspaper(
+    discs: Path, tmp_path: Path
+) -> None:
+    prepare(discs, tmp_path / "out")
+    assert (tmp_path / "out" / "lm_train.txt").read_text().splitlines() == [
+        "AND IT ROSE PERCENT -DASH", "THE SET I. B. M. <NOISE> USES", "PROFITS ROSE .", "MR. SMITH DECLINED",
+    ]  # fmt: skip
+    assert (tmp_path / "out" / "lm_dev.txt").read_text().splitlines() == ["IT FELL"]
+
+
+def test_without_the_newspaper_there_is_no_text_to_train_the_language_model(discs: Path, tmp_path: Path) -> None:
+    shutil.rmtree(discs / "13-32.1")
+    report = prepare(discs, tmp_path / "out")
+    assert problems(tmp_path / "out") == {("unreadable list", wsj.NEWSPAPER[0])}
+    assert "add disc 13-32.1" in report.problems[0].what
+    assert not (tmp_path / "out" / "lm_train.txt").exists()
+    assert (tmp_path / "out" / "lm_dev.txt").exists()
+
+
+def test_a_damaged_newspaper_text_is_an_error(discs: Path, tmp_path: Path) -> None:
+    (path,) = (discs / "13-32.1").rglob("w89_001.z")
+    path.write_bytes(b"\x1f\x9dpacked by another program")
+    with pytest.raises(DataError, match=r"w89_001\.z: cannot be decompressed; run gunzip"):
+        prepare(discs, tmp_path / "out")
 
 
 def test_a_second_run_decodes_only_what_is_missing(

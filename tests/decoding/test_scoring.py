@@ -14,6 +14,7 @@ from headsync.decoding.beam import Search, best_first
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, SpeechFrames
 from headsync.decoding.lookahead import lookahead
+from headsync.decoding.scoring import JointScorer
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import NO_LIMIT, IntArray, State, Window
 from reference.ctc import prefix_scores
@@ -23,7 +24,7 @@ END = CLASSES - 1
 LOG_CTC = np.log(np.random.default_rng(3).dirichlet([6.0, 1, 1, 1, 0.01], size=FRAMES))
 HOTWORDS = Hotwords.build([((1, 2), 2.0), ((3,), 1.0)], CLASSES)
 ALL = DecodingConfig(
-    beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, pre_beam=0, most_tokens_per_frame=0.01, nbest=10
+    beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, pre_beam=1000, most_tokens_per_frame=0.01, nbest=10
 )
 
 
@@ -113,6 +114,37 @@ def test_a_pre_beam_of_all_classes_changes_nothing_and_a_small_one_keeps_the_bes
         nearly = finish(search(seed, replace(ALL, beam=4, pre_beam=CLASSES - 2)))  # all but the blank
         assert [h.tokens for h in nearly.ended] == [h.tokens for h in whole.ended]
         assert [h.score for h in nearly.ended] == pytest.approx([h.score for h in whole.ended])
+
+
+def test_as_published_the_pre_beam_is_half_as_wide_again_as_the_beam() -> None:
+    joint_BV = np.random.default_rng(0).normal(size=(2, 30))
+    for beam, most in ((1, 1), (2, 3), (10, 15), (15, 22)):
+        scorer = JointScorer(DecodingConfig(beam=beam, pre_beam=0), 29)
+        best_BK = scorer._pre_beam(joint_BV)
+        expected = [sorted([*np.argsort(row[:29])[::-1][:most].tolist(), 29]) for row in joint_BV]  # <eos> beside them
+        assert best_BK.tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rescoring_scores_the_texts_of_a_search_without_the_language_model(seed: int) -> None:
+    config = replace(ALL, beam=6, nbest=1)
+    plain = finish(replace(search(seed, replace(config, nbest=6)), language=None))
+    found = finish(search(seed, replace(config, lm_use="rescoring")))
+    parts = {h.tokens: score_of(seed, h.tokens) for h in plain.ended}
+    assert {h.tokens for h in found.ended} == set(parts)
+    for h in found.ended:
+        assert h.lm == pytest.approx(parts[h.tokens]["lm"])
+        (before,) = (other for other in plain.ended if other.tokens == h.tokens)
+        assert h.score == pytest.approx(before.score + config.lm_weight * parts[h.tokens]["lm"])
+    assert found.best.score == max(h.score for h in found.ended)
+
+
+def test_rescoring_changes_which_text_is_the_best() -> None:
+    given, changed = replace(ALL, beam=6, lm_use="rescoring", lm_weight=3.0), 0
+    for seed in range(10):
+        without = replace(search(seed, given), language=None)
+        changed += finish(search(seed, given)).best.tokens != finish(without).best.tokens
+    assert changed
 
 
 def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:

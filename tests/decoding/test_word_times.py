@@ -16,7 +16,7 @@ from headsync.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary("words", ("no", "yes"))  # 1, 2
 LETTERS = Vocabulary("characters", ("<space>", "n", "o"))  # 1, 2, 3
-CONFIG = DecodingConfig(token_lead_frames=1, token_frames=5)
+CONFIG = DecodingConfig(token_frames=5)
 
 
 def spikes_at(*spikes: tuple[int, int]) -> CtcSpikes:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headsync.config import DataConfig
 from headsync.errors import ConfigError, DataError
-from headsync.text.bpe import MARK, learn_pieces, merged
+from headsync.text.bpe import MARK, learn_pieces, learn_unigrams, merged, most_probable
+from headsync.text.vocabulary import UNKNOWN, Vocabulary, build_vocabulary
 
 TEXTS = [
     "she sells sea shells by the sea shore", "the shells she sells are sea shells i am sure",
@@ -50,6 +53,50 @@ def test_words_are_taken_apart_as_by_sentencepiece(
     ranks = {piece: number for number, piece in enumerate(pieces)}
     ours = [piece for word in words for piece in merged(MARK + word, ranks)]
     assert ours == theirs.encode(" ".join(words), out_type=str)
+
+
+@pytest.fixture(scope="module")
+def unigrams() -> dict[str, float]:
+    return learn_unigrams(TEXTS, SIZE)
+
+
+@pytest.fixture(scope="module")
+def their_unigrams() -> sentencepiece.SentencePieceProcessor:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, model_type="unigram", vocab_size=SIZE + 1, minloglevel=2,
+        unk_id=0, bos_id=-1, eos_id=-1, pad_id=-1, character_coverage=1.0, normalization_rule_name="identity",
+        hard_vocab_limit=False, num_threads=1,
+    )  # fmt: skip
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+@given(words=st.lists(st.text(LETTERS, min_size=1, max_size=12), min_size=1, max_size=4))
+def test_a_unigram_model_takes_words_apart_as_sentencepiece(
+    unigrams: dict[str, float], their_unigrams: sentencepiece.SentencePieceProcessor, words: list[str]
+) -> None:
+    ours = [piece for word in words for piece in most_probable(MARK + word, unigrams)]
+    assert ours == their_unigrams.encode(" ".join(words), out_type=str)
+
+
+def test_the_most_probable_pieces_by_hand() -> None:
+    scores = {"a": -1.0, "b": -1.0, "ab": -1.5, "ba": -3.0}
+    assert most_probable("abab", scores) == ["ab", "ab"]
+    assert most_probable("ba", scores) == ["b", "a"]
+    assert most_probable("axb", scores) == ["a", "x", "b"]
+
+
+def test_a_unigram_vocabulary_is_stored_with_its_scores(tmp_path: Path) -> None:
+    built = build_vocabulary(DataConfig(tokens="unigram", bpe_size=SIZE, unknown=True), TEXTS)
+    assert len(built.tokens) <= SIZE
+    assert {*LETTERS, MARK, UNKNOWN} <= {*built.tokens}
+    built.save(tmp_path / "vocabulary.json")
+    read = Vocabulary.load(tmp_path / "vocabulary.json")
+    assert read == built
+    assert read.decode(read.encode("she sells sea shells")) == "she sells sea shells"
+    assert read.encode("q") == [built.tokens.index(MARK) + 1, built.tokens.index(UNKNOWN) + 1]
+    with pytest.raises(DataError, match="every token of a unigram vocabulary has a score"):
+        Vocabulary("unigram", ("a", "b"), (0.5,))
 
 
 def test_pieces_learned_first_are_merged_first_from_the_left() -> None:

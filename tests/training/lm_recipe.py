@@ -19,7 +19,6 @@ embedding = 8
 dropout = 0.1
 rate = 0.02
 batch_tokens = 100
-held_out = 0.1
 
 [data]
 train = "{text}"

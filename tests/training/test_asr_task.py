@@ -46,6 +46,17 @@ def dev_losses(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return script
 
 
+@pytest.fixture
+def dev_errors(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the loss of the development set fall, and the errors of the decoder be the given ones."""
+
+    def script(*errors: float) -> None:
+        left = iter([DevResult(1.0 / n, error, 0.5) for n, error in enumerate(errors, 1)])
+        monkeypatch.setattr(AsrTask, "evaluate", lambda *_: next(left))
+
+    return script
+
+
 def halts(run: Trainer[Any, Any]) -> set[bool]:
     return {layer.cross.mechanism.phase.halts for layer in run.task.model.decoder.layers}
 
@@ -126,6 +137,43 @@ def test_the_averaged_model_is_the_mean_of_the_best_epochs(
     assert any(not torch.equal(first[name], third[name]) for name in mean)
     for name in mean:
         torch.testing.assert_close(mean[name], (first[name] + third[name]) / 2, rtol=1e-6, atol=1e-7)
+
+
+def test_the_averaged_model_is_the_mean_of_the_last_epochs_if_the_recipe_asks(
+    recipe: Path, tmp_path: Path, dev_losses: Callable[..., None]
+) -> None:
+    dev_losses(0.1, 0.4, 0.2, 0.3, 0.5)
+    settings = ["training.epochs=5", "training.average=2", "training.average_of=last"]
+    model = quietly(recipe, tmp_path, *settings)
+    assert epochs_kept(tmp_path) == [4, 5]
+    kept = [load_file(tmp_path / f"epoch-{epoch:03d}.safetensors") for epoch in (4, 5)]
+    for name, weight in load_file(model / WEIGHTS).items():
+        torch.testing.assert_close(weight, (kept[0][name] + kept[1][name]) / 2)
+    assert "the 2 last averaged" in (model / CARD).read_text()
+
+
+def test_patience_counts_from_the_best_epoch_also_if_the_last_are_averaged(
+    recipe: Path, tmp_path: Path, dev_losses: Callable[..., None]
+) -> None:
+    dev_losses(0.3, 0.1, 0.4, 0.2, 0.5)
+    settings = ["training.epochs=9", "training.patience=3", "training.average=2", "training.average_of=last"]
+    quietly(recipe, tmp_path, *settings)
+    assert len([entry for entry in log(tmp_path) if "dev" in entry]) == 5
+    assert epochs_kept(tmp_path) == [4, 5]
+    said: list[str] = []
+    train(recipe, [f"training.folder={tmp_path}", *settings], say=said.append)
+    assert any("this run is finished" in line for line in said)
+
+
+def test_by_accuracy_the_best_epochs_are_those_with_the_fewest_errors_of_the_decoder(
+    recipe: Path, tmp_path: Path, dev_errors: Callable[..., None]
+) -> None:
+    """The loss falls all the time."""
+    dev_errors(0.3, 0.1, 0.2, 0.4, 0.5)
+    settings = ["training.epochs=9", "training.patience=3", "training.average=2"]
+    quietly(recipe, tmp_path, *settings, "training.criterion=accuracy")
+    assert epochs_kept(tmp_path) == [2, 3]
+    assert len([entry for entry in log(tmp_path) if "dev" in entry]) == 5
 
 
 def test_epochs_without_halting_do_not_compete_with_those_that_halt(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from headsync.model_folder import WEIGHTS, load_folder
 from headsync.nn.model import Model
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
-from headsync.training import train
+from headsync.training import asr_task, train
 from headsync.training.asr_task import start
 from headsync.training.batches import features_of, load
 from headsync.training.bucketing import Share, Split, at_speeds, plan_shards
@@ -81,7 +82,10 @@ def test_the_weights_of_all_shares_of_a_batch_add_up_to_one(run: Trainer[Any, An
     assert batches.share(0, Split()).weights == [1.0]
 
 
-def test_a_batch_in_parts_gives_the_gradient_of_the_whole(run: Trainer[Any, Any]) -> None:
+@pytest.mark.parametrize("per", ["token", "utterance"])
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(recipe: Path, tmp_path: Path, per: str) -> None:
+    overrides = [f"training.folder={tmp_path}/run", *NO_CHANCE, f"training.loss_per={per}"]
+    run = start(load_config(recipe, overrides), say=lambda _: None)
     batches = run.task.train_batches(0)
     batches.rows, grown = [[0, 1, 2, 3, 4]], []
     assert len(set(batches.share(0, Split(parts=2)).weights)) == 2  # parts of different size
@@ -92,7 +96,9 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(run: Trainer[Any, Any]
         grown.append((gradient, figures))
     for gradient, figures in grown[1:]:
         torch.testing.assert_close(gradient, grown[0][0], rtol=1e-4, atol=1e-6)
-        assert figures == pytest.approx(grown[0][1], rel=1e-4, abs=1e-6)
+        if per == "token":
+            assert figures == pytest.approx(grown[0][1], rel=1e-4, abs=1e-6)
+        assert figures["loss"] == pytest.approx(grown[0][1]["loss"], rel=1e-4)
 
 
 # less memory, less precision
@@ -230,7 +236,8 @@ def test_a_plan_over_shards_has_every_utterance_once_and_few_shards_at_a_time(sh
 def test_batches_of_shards_are_those_of_the_files_and_each_shard_is_read_once(
     recipe: Path, corpus: Path, sharded: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overrides = [f"training.folder={tmp_path}", f"data.train={sharded}", "data.shards_at_once=2"]
+    monkeypatch.setattr(asr_task, "plan_shards", partial(plan_shards, at_once=2))
+    overrides = [f"training.folder={tmp_path}", f"data.train={sharded}"]
     run = start(load_config(recipe, [*overrides, "training.batch_frames=300"]), say=lambda _: None)
     files = {u.id: u for u in read_manifest(corpus / "train.jsonl")}
     batches = run.task.train_batches(0)
@@ -247,7 +254,7 @@ def test_batches_of_shards_are_those_of_the_files_and_each_shard_is_read_once(
 
 
 def test_a_run_over_shards_that_was_stopped_goes_on(recipe: Path, sharded: Path, tmp_path: Path) -> None:
-    over = [f"data.train={sharded}", "data.shards_at_once=2", "training.checkpoint_seconds=0.0"]
+    over = [f"data.train={sharded}", "training.checkpoint_seconds=0.0"]
     quietly(recipe, tmp_path / "whole", *over)
     quietly(recipe, tmp_path / "stopped", *over, "training.epochs=1")
     quietly(recipe, tmp_path / "stopped", *over)

@@ -81,6 +81,14 @@ def test_the_joint_loss_is_the_one_computed_by_hand(seed: int, weight: float, sm
     assert float(losses.joint.detach()) == pytest.approx(weight * ctc + (1 - weight) * attention, rel=1e-5)
 
 
+def test_per_utterance_the_joint_loss_is_the_sum_over_steps_divided_by_the_rows() -> None:
+    ctc, attention = by_hand(an_output(), SETTINGS)
+    weight = SETTINGS.ctc_weight
+    losses = joint_loss(an_output(), a_batch(), loss_terms(SETTINGS), "utterance")
+    assert float(losses.joint.detach()) == pytest.approx((weight * ctc + (1 - weight) * attention) * 5 / 2, rel=1e-5)
+    assert float(losses.figures["ctc"]) == pytest.approx(ctc, rel=1e-5)  # for the log it stays a mean over steps
+
+
 def test_without_ctc_its_part_of_the_network_gets_no_gradient() -> None:
     output = an_output()
     joint_loss(output, a_batch(), loss_terms(replace(SETTINGS, ctc_weight=0.0))).joint.backward()

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from headsync.config import TrainingConfig
-from headsync.training.spec_augment import mask
+from headsync.training.spec_augment import augmented, mask, stretched, warp
 
 BANDS = TrainingConfig(frequency_masks=1, frequency_mask_bins=12)
 STRETCHES = TrainingConfig(time_masks=1, time_mask_frames=15)
@@ -57,3 +57,47 @@ def test_the_same_draw_hides_the_same() -> None:
     both = TrainingConfig(frequency_masks=2, time_masks=2)
     np.testing.assert_array_equal(hidden(ONES, both, 7), hidden(ONES, both, 7))
     assert (hidden(ONES, both, 7) != hidden(ONES, both, 8)).any()
+
+
+def rising(frames: int) -> npt.NDArray[np.float32]:
+    """Features that say at which frame they stood."""
+    return np.repeat(np.arange(frames, dtype=np.float32)[:, None], 3, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_warp_moves_one_frame_by_up_to_the_setting_and_stretches_both_sides(seed: int) -> None:
+    warped = warp(rising(60), 5, np.random.default_rng(seed))
+    centre, moved = (int(n) for n in _draw(seed, 60, 5))
+    assert 5 <= centre < 55
+    assert abs(moved - centre) <= 5
+    assert warped.shape == (60, 3)
+    assert (np.diff(warped[:, 0]) >= 0).all()
+    left, right = centre / moved, (60 - centre) / (60 - moved)  # frames of before in a frame
+    assert warped[moved - 1, 0] == pytest.approx(centre - 0.5 - left / 2, abs=max(left, 1) / 2)
+    assert warped[moved, 0] == pytest.approx(centre - 0.5 + right / 2, abs=max(right, 1) / 2)
+    np.testing.assert_array_equal(warped[:moved], stretched(rising(60)[:centre], moved))
+    np.testing.assert_array_equal(warped[moved:], stretched(rising(60)[centre:], 60 - moved))
+
+
+def _draw(seed: int, frames: int, most: int) -> tuple[int, int]:
+    rng = np.random.default_rng(seed)
+    centre = int(rng.integers(most, frames - most))
+    return centre, int(rng.integers(centre - most, centre + most)) + 1
+
+
+def test_warps_differ_and_short_utterances_have_none() -> None:
+    assert len({warp(rising(60), 5, np.random.default_rng(seed)).tobytes() for seed in range(20)}) > 10
+    for frames in (1, 9, 10):
+        np.testing.assert_array_equal(warp(rising(frames), 5, np.random.default_rng(1)), rising(frames))
+
+
+def test_a_stretch_is_linear() -> None:
+    np.testing.assert_allclose(stretched(rising(4), 8)[:, 0], [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3])
+    np.testing.assert_allclose(stretched(rising(4), 2)[:, 0], [0.5, 2.5])
+
+
+def test_without_a_warp_masks_are_drawn_as_before() -> None:
+    both = TrainingConfig(frequency_masks=2, time_masks=2)
+    random = np.random.default_rng(0).normal(size=(100, 80)).astype(np.float32)
+    expected = mask(random, both, np.random.default_rng(3))
+    np.testing.assert_array_equal(augmented(random, both, np.random.default_rng(3)), expected)

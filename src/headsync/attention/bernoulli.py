@@ -32,6 +32,9 @@ from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import DecoderConfig
 from headsync.errors import ConfigError
 
+NOISE = 1.0  # deviation of the noise on energies in training, as published
+HEAD_DROP = 0.5  # probability that a monotonic head is dropped in training, as published
+
 
 class Bernoulli(Mechanism):
     """The base class: energies with a learned bias, and with noise in training."""
@@ -40,7 +43,7 @@ class Bernoulli(Mechanism):
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
-        self.noise = config.energy_noise
+        self.noise = NOISE
         self.energy_bias = required_bias(config)
         self.monotonic_heads = heads
 
@@ -148,7 +151,7 @@ class MMA(MoChA):
             raise ConfigError(f"decoder.chunk_heads = {config.chunk_heads} must divide network.heads = {heads}")
         self.chunk_heads = config.chunk_heads
         self.monotonic_heads = heads // config.chunk_heads
-        self.head_drop, self.wait_frames, self.wait_from = config.head_drop, config.wait_frames, config.wait_from
+        self.head_drop, self.wait_frames, self.wait_from = HEAD_DROP, config.wait_frames, config.wait_from
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:

@@ -19,6 +19,7 @@ from headsync.config import LanguageConfig
 from headsync.errors import DataError
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
 
+HELD_OUT = 0.02  # share at the end of a text to evaluate on, if there is no other text
 _CASES: dict[str, Callable[[str], str]] = {"keep": str, "lower": str.lower, "upper": str.upper}
 
 

@@ -61,10 +61,11 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> None:
         file.writelines(_line(utterance, path.parent) + "\n" for utterance in utterances)
 
 
-def write_text(path: Path, utterances: Iterable[Utterance]) -> None:
-    """Write the texts alone, one per line, for a language model."""
-    with in_one_move(path) as unfinished:
-        unfinished.write_text("".join(f"{u.text}\n" for u in utterances if u.text), encoding="utf-8")
+def write_text(path: Path, utterances: Iterable[Utterance], sentences: Iterable[str] = ()) -> None:
+    """Write the texts alone, and further sentences, one per line, for a language model."""
+    with in_one_move(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        file.writelines(f"{u.text}\n" for u in utterances if u.text)
+        file.writelines(f"{sentence}\n" for sentence in sentences)
 
 
 def _line(utterance: Utterance, folder: Path) -> str:

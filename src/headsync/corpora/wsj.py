@@ -2,14 +2,17 @@
 
 SOURCE contains the discs 11-1.1 to 13-34.1, at any depth, with names in upper or lower case. The parts are those of the
 published recipes: the training set of 284 speakers (si284), the development test of November 1993 (dev93) and the
-evaluation test of November 1992 (eval92), first microphone. Recordings are decoded to FLAC in OUT.
+evaluation test of November 1992 (eval92), first microphone. Recordings are decoded to FLAC in OUT. The text for the
+language model is that of the training set and the newspaper texts of 1987 to 1989 on disc 13-32.1.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +44,7 @@ INDICES = {
     "test_eval92": ("wsj0/doc/indices/test/nvp/si_et_20.ndx",),
 }
 EXPECTED = {"train_si284": Expected(37_416), "test_dev93": Expected(503), "test_eval92": Expected(333)}
+NEWSPAPER = tuple(f"wsj1/doc/lng_modl/lm_train/np_data/{year}/" for year in (87, 88, 89))
 
 _NEVER_PRESSED = "wsj0/si_tr_s/401/"  # listed in the index, but on no disc
 _LISTED = re.compile(r"\s*[0-9_]+:\s*/*(\S+)\s*")
@@ -66,9 +70,14 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     spoken, problems = _transcripts(discs)
     parts = [_part(name, discs, spoken) for name in INDICES]
     parts[0].problems.extend(problems)
+    newspaper = [path for key, path in sorted(discs.items()) if key.startswith(NEWSPAPER)]
+    if not newspaper:
+        what = "no newspaper text, so lm_train.txt is not written; add disc 13-32.1 to train the language model."
+        parts[0].omit(ProblemKind.UNREADABLE_LIST, NEWSPAPER[0], f"{NEWSPAPER[0]}: {what}")
     prepared = write_parts(parts, out, partial(_decode, out), workers=workers, progress=progress)
-    for name, part in (("train", "train_si284"), ("dev", "test_dev93")):
-        write_text(out / f"lm_{name}.txt", prepared.utterances[part])
+    if newspaper:
+        write_text(out / "lm_train.txt", prepared.utterances["train_si284"], _sentences(newspaper))
+    write_text(out / "lm_dev.txt", prepared.utterances["test_dev93"])
     found = len(characters((one.text for one in prepared.utterances["train_si284"]), SYMBOLS))
     classes = Classes(found + 3, CLASSES, f"{found} characters and symbols of train_si284, <unk>, blank and <eos>")
     return finish("wsj", source, out, parts, prepared, classes)
@@ -85,6 +94,23 @@ def _spoken(word: str) -> str:
         return NOISE
     deleted = _DELETED.fullmatch(word)
     return deleted[1] if deleted else word
+
+
+def _sentences(newspaper: Iterable[Path]) -> Iterator[str]:
+    """The newspaper texts as in the published recipes: upper case, without lines of markup."""
+    for path in newspaper:
+        for line in _decompressed(path).splitlines():
+            if line.strip() and "<" not in line:
+                yield " ".join(line.upper().split())
+
+
+def _decompressed(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if content.startswith(b"\x1f") else content
+    except (OSError, EOFError, zlib.error):
+        raise DataError(f"{path}: cannot be decompressed; run gunzip on a copy of this folder.") from None
+    return content.decode("latin-1")
 
 
 def _files(source: Path) -> _Discs:

@@ -54,9 +54,14 @@ class Search:
     def joint(self) -> JointScorer:
         return JointScorer(self.config, self.end, self.hotwords)
 
+    def _lm_for(self, use: str) -> LanguageModel | None:
+        """The language model, if it is used so: in every step (fusion), or on texts that have ended (rescoring)."""
+        return self.language if self.config.lm_weight and self.config.lm_use == use else None
+
     def start(self, trace: bool = False) -> Beam:
         ctc = ctc_prefix.start(1) if self.config.ctc_weight else None
-        language = self.language.start(1) if self.language and self.config.lm_weight else None
+        lm = self._lm_for("fusion")
+        language = lm.start(1) if lm else None
         first = Hypothesis(traces=() if trace else None)
         return Beam((first,), (), self.engine.start_decoder(1), ctc, language)
 
@@ -201,13 +206,14 @@ class Search:
         )
 
     def _pruned(self, beam: Beam) -> Beam:
-        """Once `nbest` texts have ended, without the live hypotheses that cannot become better."""
+        """Once enough texts have ended, without the live hypotheses that cannot become better."""
         if not beam.ended or not beam.live:
             return beam
         ended = sorted((h.score for h in beam.ended), reverse=True)
         enough = ended[0] - HOPELESS
-        if len(ended) >= self.config.nbest:
-            enough = max(enough, ended[self.config.nbest - 1] - (RISE if self.joint.may_rise else 0.0))
+        most = max(self.config.nbest, self.config.beam if self._lm_for("rescoring") else 1)
+        if len(ended) >= most:
+            enough = max(enough, ended[most - 1] - (RISE if self.joint.may_rise else 0.0))
         rows = [row for row, h in enumerate(beam.live) if h.score > enough]
         if len(rows) == len(beam.live):
             return beam
@@ -217,7 +223,11 @@ class Search:
 
     def _finished(self, beam: Beam) -> Beam:
         """If any text has ended, without those that ran into the limit on their length."""
-        return beam._replace(live=()) if beam.ended else beam
+        if not beam.ended:
+            return beam
+        lm = self._lm_for("rescoring")
+        ended = tuple(self.joint.rescored(h, lm) for h in beam.ended) if lm else beam.ended
+        return beam._replace(live=(), ended=ended)
 
     def _rescored(self, beam: Beam, speech: SpeechFrames) -> Beam:
         """At the end: CTC scores of the live hypotheses on all frames."""

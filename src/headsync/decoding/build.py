@@ -20,7 +20,7 @@ from headsync.decoding.triggered import TriggeredSearch
 from headsync.engine import Engine
 from headsync.errors import ConfigError, DataError
 from headsync.lm import LanguageModel
-from headsync.text.bpe import MARK
+from headsync.text.bpe import MARK, SUBWORDS
 from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
 
 
@@ -91,7 +91,7 @@ def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Voca
     given = [_with_boost(one) for one in hotwords]
     phrases = [(_spelt(phrase, vocabulary), _boost(phrase, boost)) for phrase, boost in given]
     places = {token: number for number, token in enumerate(vocabulary.tokens, 1)}  # a vocabulary of words has no space
-    if vocabulary.kind == "bpe":
+    if vocabulary.kind in SUBWORDS:
         first = [number for token, number in places.items() if token.startswith(MARK)]
         return Hotwords.build(phrases, vocabulary.size, first=first)
     return Hotwords.build(phrases, vocabulary.size, space=places.get(SPACE))

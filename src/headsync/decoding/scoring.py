@@ -10,7 +10,7 @@ Shapes: B hypotheses, K candidates of each, V classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,9 @@ from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Hypothesis
 from headsync.engine import BoolArray, IntArray
 from headsync.frontend.audio import FloatArray
-from headsync.lm import Scores
+from headsync.lm import LanguageModel, Scores
+
+PUBLISHED_PRE_BEAM = 1.5  # times the beam
 
 
 class Candidates(NamedTuple):
@@ -60,7 +62,7 @@ class JointScorer:
         return self.config.length_bonus > 0 or self.hotwords is not None
 
     def score(self, h: Hypothesis) -> float:
-        """The joint score of a hypothesis that has not ended, from its parts."""
+        """The joint score of a hypothesis from its parts."""
         config = self.config
         acoustic = (1 - config.ctc_weight) * h.attention + config.ctc_weight * h.ctc
         return acoustic + config.lm_weight * h.lm + config.length_bonus * len(h.tokens) + h.hotwords
@@ -103,6 +105,15 @@ class JointScorer:
         ctc_BK = np.where(token_BK == self.end, whole(ctc.state)[:, None], ctc_BK)
         return Candidates(token_BK, joint_BK + self.config.ctc_weight * ctc_BK, parts[0], ctc_BK, parts[1], parts[2])
 
+    def rescored(self, h: Hypothesis, lm: LanguageModel) -> Hypothesis:
+        """A text that has ended, with the score of a language model that was not part of the search."""
+        state, total, before = lm.start(1), 0.0, self.end
+        for token in (*h.tokens, self.end):
+            log_p_BV, state = lm.step(np.array([before]), state)
+            total, before = total + float(log_p_BV[0, token]), token
+        h = replace(h, lm=total)
+        return replace(h, score=self.score(h))
+
     def settled(self, live: Sequence[Hypothesis], found: Candidates) -> Scores:
         """The joint scores without the boosts of incomplete phrases (B, K)."""
         if self.hotwords is None:
@@ -111,8 +122,8 @@ class JointScorer:
 
     def _pre_beam(self, joint_BV: Scores) -> IntArray:
         """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
-        classes, most = joint_BV.shape[1], self.config.pre_beam + 1
-        if not 1 < most < classes:
+        classes, most = joint_BV.shape[1], 1 + (self.config.pre_beam or int(PUBLISHED_PRE_BEAM * self.config.beam))
+        if most >= classes:
             return np.broadcast_to(np.arange(classes), joint_BV.shape)
         ranked_BV = joint_BV.copy()
         ranked_BV[:, self.end] = np.inf

@@ -113,7 +113,8 @@ class TriggeredSearch:
         return JointScorer(self.config, self.end, self.hotwords)
 
     def start(self, trace: bool = False) -> TriggeredBeam:
-        language = self.language.start(1) if self.language and self.config.lm_weight else None
+        fuses = self.language and self.config.lm_weight and self.config.lm_use == "fusion"
+        language = self.language.start(1) if self.language and fuses else None
         first = Hypothesis(traces=() if trace else None)
         return TriggeredBeam(self._with_lm([Prefix(first, self.engine.start_decoder(1), language=language)]))
 
@@ -269,6 +270,8 @@ class TriggeredSearch:
         """End all texts."""
         answers = self._ask(beam.prefixes, speech, NO_LIMIT)
         ended = [self._ended(prefix, answers[prefix.h.tokens]) for prefix in beam.prefixes]
+        if self.language and self.config.lm_weight and self.config.lm_use == "rescoring":
+            ended = [self.joint.rescored(h, self.language) for h in ended]
         return TriggeredBeam((), beam.frames, tuple(sorted(ended, key=lambda h: -h.score)))
 
     def _ended(self, prefix: Prefix, answer: Answer) -> Hypothesis:

@@ -1,6 +1,6 @@
 """Times of words, from the CTC spikes of their tokens.
 
-With some right context CTC spikes near the beginning of a token. So a token lasts from `decoding.token_lead_frames`
+With some right context CTC spikes near the beginning of a token. So a token lasts from `LEAD_FRAMES`
 before its spike to the next token, but at most until `decoding.token_frames` after its spike.
 """
 
@@ -13,6 +13,8 @@ from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.events import Word
 from headsync.frontend.frame_rate import FrameRate
 from headsync.text.vocabulary import Vocabulary
+
+LEAD_FRAMES = 1  # how long before its CTC spike a token begins
 
 
 def timed_words(
@@ -29,7 +31,7 @@ def timed_words(
     """
     spikes = token_frames(hypothesis, speech.spikes)
     spans = vocabulary.words(hypothesis.tokens)
-    starts = [max(0, spikes[span.first] - config.token_lead_frames) for span in spans]
+    starts = [max(0, spikes[span.first] - LEAD_FRAMES) for span in spans]
     words, before = [], 0
     for n, span in enumerate(spans):
         start = max(before, starts[n])

@@ -1,9 +1,10 @@
 """Vocabulary: text to token ids and back. The last stage of the data path, shared with training.
 
 Ids: 0 is the CTC blank, 1 to n are the tokens, n + 1 both starts and ends a sentence. A character vocabulary has the
-token "<space>". A BPE vocabulary marks the start of a word with "▁"; the order of its tokens is that of the merges. The
-token "<unk>", where it exists, stands for every word or character outside the vocabulary. Any other token in angle
-brackets stands for a sound, such as "<noise>": the model recognises it, and it is not part of the text.
+token "<space>". A vocabulary of subwords marks the start of a word with "▁"; in a BPE vocabulary the order of tokens
+is that of the merges, in a unigram vocabulary every token has a log probability, its score. The token "<unk>", where
+it exists, stands for every word or character outside the vocabulary. Any other token in angle brackets stands for a
+sound, such as "<noise>": the model recognises it, and it is not part of the text.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Literal, NamedTuple, get_args
 from headsync._atomic_write import write_atomically
 from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
-from headsync.text.bpe import MARK, learn_pieces, merged
+from headsync.text.bpe import MARK, SUBWORDS, UNKNOWN_PENALTY, learn_pieces, learn_unigrams, merged, most_probable
 
-Kind = Literal["characters", "bpe", "words"]
+Kind = Literal["characters", "bpe", "unigram", "words"]
 SPACE = "<space>"
 UNKNOWN = "<unk>"
 
@@ -39,14 +40,19 @@ class Vocabulary:
 
     kind: Kind
     tokens: tuple[str, ...]
+    scores: tuple[float, ...] = ()  # of every token of a unigram model
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise DataError(f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe" or "words".')
+            raise DataError(
+                f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe", "unigram" or "words".'
+            )
         if not self.tokens:
             raise DataError("a vocabulary requires at least one token; build it from texts that are not empty.")
         if wrong := [token for token in self.tokens if not _is_token(self.kind, token)]:
             raise DataError(f"{wrong[0]!r} cannot be a token of a vocabulary of {self.kind}; build it from texts.")
+        if len(self.scores) != (len(self.tokens) if self.kind == "unigram" else 0):
+            raise DataError("every token of a unigram vocabulary has a score, and no other token has one.")
         if len(set(self.tokens)) < len(self.tokens):
             raise DataError("a token occurs twice in the vocabulary; tokens must be unique.")
 
@@ -68,13 +74,13 @@ class Vocabulary:
     def build(cls, kind: Kind, texts: Iterable[str]) -> Vocabulary:
         """Every token of the texts, sorted, so that the same corpus gives the same ids.
 
-        Not for BPE, whose size is a setting: see `build_vocabulary`.
+        Not for subwords, whose number is a setting: see `build_vocabulary`.
         """
         return cls(kind, tuple(sorted({token for text in texts for token in _split(kind, text)})))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; runs of white space count as one space."""
-        if self.kind == "bpe":
+        if self.kind in SUBWORDS:
             return [token_id for word in text.split() for token_id in self._word(word, text)]
         return [self._id(token, text) for token in _split(self.kind, text)]
 
@@ -113,6 +119,8 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         content = {"kind": self.kind, "tokens": list(self.tokens)}
+        if self.scores:
+            content["scores"] = list(self.scores)
         write_atomically(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
     @classmethod
@@ -122,7 +130,7 @@ class Vocabulary:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
                 raise ModelError(f'{path}: expected an object with "kind" and "tokens"; copy the model again.')
-            return cls(content.get("kind", ""), tuple(content["tokens"]))
+            return cls(content.get("kind", ""), tuple(content["tokens"]), tuple(content.get("scores", ())))
         except (OSError, ValueError, TypeError, DataError) as error:
             raise ModelError(f"{path}: the vocabulary cannot be read ({error}); copy the model again.") from None
 
@@ -139,8 +147,15 @@ class Vocabulary:
         if word not in self._words:
             if MARK in word:
                 raise DataError(f"{MARK!r} in {_shorten(text)!r} marks the start of a word and cannot be part of one.")
-            self._words[word] = [self._id(piece, text) for piece in merged(MARK + word, self._ids)]
+            self._words[word] = [self._id(piece, text) for piece in self._pieces(MARK + word)]
         return self._words[word]
+
+    def _pieces(self, word: str) -> list[str]:
+        return most_probable(word, self._scores) if self.scores else merged(word, self._ids)
+
+    @cached_property
+    def _scores(self) -> dict[str, float]:
+        return {token: score for token, score in zip(self.tokens, self.scores, strict=True) if token != UNKNOWN}
 
     def _id(self, token: str, text: str) -> int:
         if token in self._ids:
@@ -160,6 +175,10 @@ class Vocabulary:
 def build_vocabulary(data: DataConfig, texts: Iterable[str]) -> Vocabulary:
     """The vocabulary of a recipe, from its training texts."""
     unknown = (UNKNOWN,) if data.unknown else ()
+    if data.tokens == "unigram":
+        scores = learn_unigrams(texts, data.bpe_size - len(unknown))
+        scores |= dict.fromkeys(unknown, min(scores.values()) - UNKNOWN_PENALTY)
+        return Vocabulary("unigram", tuple(scores), tuple(scores.values()))
     if data.tokens == "bpe":
         tokens = (*learn_pieces(texts, data.bpe_size - len(unknown)), *unknown)
     else:
@@ -173,7 +192,7 @@ def is_sound(token: str) -> bool:
 
 
 def _split(kind: Kind, text: str) -> list[str]:
-    assert kind != "bpe", "subwords are learned: see build_vocabulary"
+    assert kind not in SUBWORDS, "subwords are learned: see build_vocabulary"
     words = text.split()
     if kind == "words":
         return words
@@ -187,7 +206,7 @@ def _spelled(kind: Kind, token: str) -> tuple[bool, str]:
         return True, ""
     if kind == "words":
         return True, token
-    if kind == "bpe":
+    if kind in SUBWORDS:
         return token.startswith(MARK), token.removeprefix(MARK)
     return token == SPACE, "" if token == SPACE else token
 
@@ -195,7 +214,7 @@ def _spelled(kind: Kind, token: str) -> tuple[bool, str]:
 def _is_token(kind: Kind, token: object) -> bool:
     if not isinstance(token, str) or not token or token.split() != [token]:
         return False
-    if kind == "bpe":
+    if kind in SUBWORDS:
         return MARK not in token[1:]
     return kind == "words" or token in (SPACE, UNKNOWN) or len(token) == 1 or is_sound(token)
 

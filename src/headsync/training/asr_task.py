@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jiwer
 import torch
@@ -78,22 +78,23 @@ class AsrTask(Task[Batch, DevResult]):
 
     def loss(self, network: nn.Module, part: Batch, update: int) -> Losses:
         batch = part.to(next(self.model.parameters()).device)
-        return joint_loss(self._output(network, batch, update), batch, self.terms)
+        return joint_loss(self._output(network, batch, update), batch, self.terms, self.config.training.loss_per)
 
     def evaluate(self, update: int, ranks: Ranks) -> DevResult:
         """Evaluate in the phase of the last update; several processes divide the batches."""
-        sums = torch.zeros(5, dtype=torch.float64)
-        batches = self.dev_batches()
+        sums = torch.zeros(6, dtype=torch.float64)
+        batches, per = self.dev_batches(), self.config.training.loss_per
         for number in range(ranks.rank, len(batches), ranks.count):
             batch = batches[number].to(ranks.device)
             output = self._output(self.model, batch, update)
-            losses = joint_loss(output, batch, self.terms)
+            losses = joint_loss(output, batch, self.terms, per)
             steps = int((batch.targets_BL != PADDING).sum())
+            count = steps if per == "token" else len(batch.lengths_B)
             wrong = 0 if output.decoder_BLV is None else int(count_errors(output, batch)[0])
-            figures = (float(losses.joint) * steps, steps, wrong, *ctc_errors(output.ctc_BTV, output.frames_B, batch))
-            sums += torch.tensor(figures, dtype=torch.float64)
-        loss, steps, wrong, edits, tokens = ranks.total(sums).tolist()
-        loss = loss / steps if math.isfinite(loss) else math.inf
+            ctc = ctc_errors(output.ctc_BTV, output.frames_B, batch)
+            sums += torch.tensor((float(losses.joint) * count, count, steps, wrong, *ctc), dtype=torch.float64)
+        loss, count, steps, wrong, edits, tokens = ranks.total(sums).tolist()
+        loss = loss / count if math.isfinite(loss) else math.inf
         return DevResult(loss, None if self.config.training.alone else wrong / steps, edits / max(1, tokens))
 
     def card(self, progress: Progress, result: DevResult) -> str:
@@ -103,6 +104,11 @@ class AsrTask(Task[Batch, DevResult]):
 
     def next_command(self, model: Path) -> str:
         return shlex.join(["headsync", "evaluate", str(model), self.config.data.dev])
+
+    def score(self, result: DevResult) -> float:
+        """The loss, or as published the token errors of the decoder, given the true tokens before."""
+        by_loss = self.config.training.criterion == "loss" or result.attention_error is None
+        return result.loss if by_loss else cast(float, result.attention_error)
 
     def candidates(self, progress: Progress) -> list[tuple[float, int]]:
         """None in the first epoch with halting: the loss without halting is that of an easier task."""
@@ -128,8 +134,7 @@ class AsrTask(Task[Batch, DevResult]):
         settings, parts = self.config.training, self.config.training.epochs_per_pass
         whole_pass, part = divmod(epoch, parts)
         if is_sharded(Path(self.config.data.train)):
-            at_once = self.config.data.shards_at_once
-            rows = plan_shards(self.train, settings.batch_frames, settings.seed, whole_pass, at_once)
+            rows = plan_shards(self.train, settings.batch_frames, settings.seed, whole_pass)
         else:
             in_order = settings.shortest_first and whole_pass == 0
             rows = plan(self.train, settings.batch_frames, settings.seed, whole_pass, in_order)

@@ -31,7 +31,7 @@ from headsync.frontend.frame_rate import LOG_MEL, SAMPLE_RATE, FrameRate
 from headsync.frontend.waveform import AnyFeatures, Waveform
 from headsync.text.vocabulary import Vocabulary
 from headsync.training.bucketing import WHOLE, Share, Split
-from headsync.training.spec_augment import mask
+from headsync.training.spec_augment import augmented
 
 PADDING = -100  # in targets: no output step here
 ENERGIES = Features()
@@ -122,17 +122,18 @@ class Batches(Dataset[Batch]):
         """The part of a batch that one process computes; a process without rows gets one row of weight 0."""
         rows = self.rows[number]
         parts = split.rows(rows)
-        steps = sum(self._steps(rows))
-        weights = [sum(self._steps(part)) / steps for part in parts]
+        weights = [self._count(part) / self._count(rows) for part in parts]
         if not parts:
             parts, weights = [[rows[0]]], [0.0]
         made = [self.make(part, sounds) for part in parts]
         frames = sum(int(part.lengths_B.sum()) for part in made)
         return Share(made, weights, frames)
 
-    def _steps(self, rows: Sequence[int]) -> list[int]:
-        """Output steps of each row, <eos> included."""
-        return [len(self._tokens(index)) + 1 for index in rows]
+    def _count(self, rows: Sequence[int]) -> int:
+        """What the loss is a mean over: utterances, or output steps, <eos> included."""
+        if self.augment and self.augment[0].loss_per == "utterance":
+            return len(rows)
+        return sum(len(self._tokens(index)) + 1 for index in rows)
 
     def _tokens(self, index: int) -> list[int]:
         return self.vocabulary.encode(self.utterances[index].text)
@@ -142,7 +143,7 @@ class Batches(Dataset[Batch]):
         if self.augment is None:
             return features
         config, epoch = self.augment
-        return mask(features, config, np.random.default_rng([config.seed, epoch, index]))
+        return augmented(features, config, np.random.default_rng([config.seed, epoch, index]))
 
 
 def collate(features: Sequence[FloatArray], tokens: Sequence[Sequence[int]], end: int) -> Batch:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headsync.corpora.manifest import Utterance
 
 FRAMES_PER_SECOND = 100  # unit of training.batch_frames, whatever the features of the model
+SHARDS_AT_ONCE = 8  # whose utterances are mixed with each other
 P = TypeVar("P")
 
 
@@ -19,7 +20,7 @@ class Share(NamedTuple, Generic[P]):
     """What one process computes of a batch, in one part or several."""
 
     parts: list[P]
-    weights: list[float]  # the share of each part in the output steps of the whole batch
+    weights: list[float]  # the share of each part in what the loss of the whole batch is a mean over
     size: int  # feature frames or tokens of these parts
 
     @classmethod
@@ -57,7 +58,7 @@ def plan(
 
 
 def plan_shards(
-    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, at_once: int
+    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, at_once: int = SHARDS_AT_ONCE
 ) -> list[list[int]]:
     """The same for shards: `at_once` of them are mixed, in a new order every epoch, and each is read once."""
     shards: dict[str, list[int]] = {}

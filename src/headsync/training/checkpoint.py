@@ -27,6 +27,7 @@ class Progress:
     epoch: int = 0  # epochs done
     batch: int = 0  # batches of the current epoch done
     best: list[tuple[float, int]] = field(default_factory=list)  # score and epoch of the epochs to average, best first
+    leader: tuple[float, int] | None = None  # score and epoch of the best epoch
     settings: dict[str, Any] = field(default_factory=dict)  # those that must not change when the run resumes
     scale: float = 0.0  # loss scale and updates since it last changed, in float16
     growth: int = 0
@@ -72,6 +73,7 @@ def read_progress(path: Path) -> Progress:
     with _damaged(path), safe_open(path, "pt") as file:
         progress = Progress(**json.loads(file.metadata()["progress"]))
         progress.best = [(score, epoch) for score, epoch in progress.best]
+        progress.leader = tuple(progress.leader) if progress.leader else min(progress.best, default=None)
         return progress
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.config import Config
-from headsync.corpora.lm_text import Corpus, encode, read_sentences, split_off, word_vocabulary
+from headsync.corpora.lm_text import HELD_OUT, Corpus, encode, read_sentences, split_off, word_vocabulary
 from headsync.errors import ConfigError, DataError
 from headsync.model_folder import VOCABULARY, checksummed, find, save_language_folder
 from headsync.nn.lstm_lm import LanguageNetwork
@@ -180,7 +180,7 @@ def _read_texts(config: Config) -> tuple[Sequence[str], Sequence[str]]:
     sentences = read_sentences(Path(config.data.train), config.language.case)
     if config.data.dev:
         return sentences, read_sentences(Path(config.data.dev), config.language.case)
-    return split_off(sentences, config.language.held_out)
+    return split_off(sentences, HELD_OUT)
 
 
 def _vocabulary(config: Config, sentences: Sequence[str]) -> Vocabulary:

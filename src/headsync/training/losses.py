@@ -1,7 +1,7 @@
 """The joint loss of section 5.1 as a list of terms: CTC, the decoder's cross-entropy, and the quantity loss.
 
-The joint loss is the weighted sum of the terms. Every term is a mean over the output steps of a batch. Another loss is
-another object in the list of `loss_terms`.
+The joint loss is the weighted sum of the terms. Every term is a mean over the output steps of a batch; `joint_loss` can
+make their sum a mean over utterances. Another loss is another object in the list of `loss_terms`.
 
 Shapes: B rows, T encoder frames, L output steps, V output classes.
 """
@@ -26,7 +26,7 @@ from headsync.training.distributed import Ranks
 class Losses(NamedTuple):
     """The loss of a batch, or of a part of it."""
 
-    joint: Tensor  # a mean over output steps; the gradient is that of this one
+    joint: Tensor  # a mean over output steps, or over utterances; the gradient is that of this one
     figures: Mapping[str, Tensor]  # for the log: further means over output steps, without gradient
 
     @property
@@ -95,10 +95,12 @@ def loss_terms(config: TrainingConfig) -> list[LossTerm]:
     return [CTC(config.ctc_weight), decoder, Quantity(config.quantity_weight)]
 
 
-def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm]) -> Losses:
-    """The weighted sum of the terms, and what the log shows of a batch."""
+def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:
+    """The weighted sum of the terms, a mean over output steps or over utterances, and what the log shows of a batch."""
     values = {term.name: (term.weight, value) for term in terms if (value := term(output, batch)) is not None}
     joint = _sum(list(values.values()))
+    if per == "utterance":
+        joint = joint * (_steps(batch) / len(batch.lengths_B))
     figures = {name: value.detach() for name, (_, value) in values.items()}
     return Losses(joint, {**figures, **_decoder_figures(output, batch)})
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from headsync.config import Config
+from headsync.corpora.lm_text import HELD_OUT
 from headsync.text.vocabulary import Vocabulary
 from headsync.training.checkpoint import Progress
 
@@ -20,7 +21,7 @@ A streaming speech recogniser ({attention}, {parameters:.2f} M parameters, {clas
 | encoder | {encoder_layers} layers, left {left} / centre {centre} / right {right} ms, mode {mode} |
 | decoder | {decoder_layers} layers, {heads} heads, look-ahead {lookahead} ms |
 | trained on | `{train}`, {utterances} utterances, seed {seed} |
-| training | {updates} updates, {epochs} epochs, the {averaged} best averaged |
+| training | {updates} updates, {epochs} epochs, the {averaged} averaged |
 | development set | `{dev}` |
 | there, after the last epoch | loss {loss:.3f}, {errors} |
 
@@ -36,7 +37,7 @@ A language model (LSTM, {layers} x {width}, {parameters:.2f} M parameters, {clas
 | | |
 |---|---|
 | trained on | `{train}`, {sentences} sentences, {words} words, seed {seed} |
-| training | {updates} updates, {epochs} epochs, the {averaged} best averaged |
+| training | {updates} updates, {epochs} epochs, the {averaged} averaged |
 | development set | {dev} |
 | there, after the last epoch | perplexity {perplexity:.2f} per token, {word_perplexity:.1f} per word |
 
@@ -84,7 +85,7 @@ def language_model_card(
         width=config.language.width,
         sentences=texts[0],
         words=texts[1],
-        dev=f"`{config.data.dev}`" if config.data.dev else f"the last {config.language.held_out:.1%} of it",
+        dev=f"`{config.data.dev}`" if config.data.dev else f"the last {HELD_OUT:.1%} of it",
         **dev,
     )
 
@@ -99,5 +100,5 @@ def _common(config: Config, vocabulary: Vocabulary, model: nn.Module, progress: 
         "seed": config.training.seed,
         "updates": progress.update,
         "epochs": progress.epoch,
-        "averaged": len(progress.best),
+        "averaged": f"{len(progress.best)} {config.training.average_of}",
     }

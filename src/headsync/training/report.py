@@ -79,7 +79,7 @@ class Report:
         """An epoch was evaluated."""
         values = {name: value for name, value in result._asdict().items() if value is not None}
         self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
-        best = " (best)" if progress.best[0][1] == progress.epoch else ""
+        best = " (best)" if progress.leader and progress.leader[1] == progress.epoch else ""
         line = f"epoch {progress.epoch}  update {progress.update}  dev loss {values['loss']:.3f}{best}  "
         self._print(line + self.style.result(result))
 

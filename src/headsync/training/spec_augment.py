@@ -1,4 +1,4 @@
-"""SpecAugment: bands of bins and stretches of frames hidden from the network, drawn anew in every epoch."""
+"""SpecAugment: time is warped, bands of bins and stretches of frames are hidden, drawn anew in every epoch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,32 @@ import numpy as np
 
 from headsync.config import TrainingConfig
 from headsync.frontend.audio import FloatArray
+
+
+def augmented(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:
+    """Normalised features, warped and masked as the recipe says."""
+    return mask(warp(features, config.time_warp_frames, rng), config, rng)
+
+
+def warp(features: FloatArray, most: int, rng: np.random.Generator) -> FloatArray:
+    """A frame, drawn at random, moved by up to `most` frames; the features before and after it are stretched to fit."""
+    frames = len(features)
+    if not most or frames <= 2 * most:
+        return features
+    centre = int(rng.integers(most, frames - most))
+    moved = int(rng.integers(centre - most, centre + most)) + 1
+    return np.concatenate([stretched(features[:centre], moved), stretched(features[centre:], frames - moved)])
+
+
+def stretched(features: FloatArray, frames: int) -> FloatArray:
+    """The features with another number of frames, by linear interpolation."""
+    if len(features) == frames:
+        return features
+    place_T = np.clip((np.arange(frames) + 0.5) * len(features) / frames - 0.5, 0, len(features) - 1)
+    before_T = place_T.astype(np.int64)
+    after_T = np.minimum(before_T + 1, len(features) - 1)
+    share_T1 = (place_T - before_T)[:, None].astype(features.dtype)
+    return (1 - share_T1) * features[before_T] + share_T1 * features[after_T]
 
 
 def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:

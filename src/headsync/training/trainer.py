@@ -1,9 +1,9 @@
 """The training loop of recognisers and language models.
 
 A `Task` provides batches, loss and evaluation; a `Trainer` makes updates, evaluates epochs, writes checkpoints, and
-averages the weights of the best epochs. A run has no random state: batches follow from seed and epoch, dropout from
-seed and update. A checkpoint therefore holds weights, optimiser state and a few counters, and a resumed run ends with
-bit-identical weights. If several processes share a run, the first one writes.
+averages the weights of the best or the last epochs. A run has no random state: batches follow from seed and epoch,
+dropout from seed and update. A checkpoint therefore holds weights, optimiser state and a few counters, and a resumed
+run ends with bit-identical weights. If several processes share a run, the first one writes.
 """
 
 from __future__ import annotations
@@ -96,6 +96,10 @@ class Task(ABC, Generic[P, R]):
     def next_command(self, model: Path) -> str:
         """A command to try the trained model with."""
 
+    def score(self, result: R) -> float:
+        """What epochs are compared by; the smallest is the best."""
+        return result.loss
+
     def candidates(self, progress: Progress) -> list[tuple[float, int]]:
         """Scores and numbers of the earlier epochs that the current epoch is compared with."""
         return progress.best
@@ -160,23 +164,33 @@ class Trainer(Generic[P, R]):
             return self.task.evaluate(self.progress.update, self.ranks)
 
     def finish_epoch(self, result: R, report: Report) -> None:
-        """Keep the weights if they are among the best, and write the averaged model."""
+        """Keep the weights if they are to be averaged, and write the averaged model."""
         progress, before = self.progress, self.progress.best
         with self._changes():
             candidates = self.task.candidates(progress)
             progress.epoch, progress.batch = progress.epoch + 1, 0
-            progress.best = sorted([*candidates, (result.loss, progress.epoch)])[: self.settings.average]
+            self._rank(candidates, (self.task.score(result), progress.epoch))
             if self.ranks.first:
-                save_weights(self.epoch_weights(progress.epoch), self.task.model.state_dict())
+                if any(epoch == progress.epoch for _, epoch in progress.best):
+                    save_weights(self.epoch_weights(progress.epoch), self.task.model.state_dict())
                 self.write_model(result)
             report.dev(progress, result)
             self.save(report)
         if self.ranks.first:
-            for _, epoch in {*before, (result.loss, progress.epoch)} - set(progress.best):
+            for epoch in {epoch for _, epoch in before} - {epoch for _, epoch in progress.best}:
                 self.epoch_weights(epoch).unlink(missing_ok=True)
 
+    def _rank(self, candidates: list[tuple[float, int]], now: tuple[float, int]) -> None:
+        """Which epoch is the best, and which are averaged: the best, or the last."""
+        progress, most = self.progress, self.settings.average
+        progress.leader = min([now, *([progress.leader] if candidates and progress.leader else [])])
+        every = sorted([*candidates, now])
+        last = sorted(epoch for _, epoch in every)[-most:]
+        of_last = [one for one in every if one[1] in last]
+        progress.best = of_last if self.settings.average_of == "last" else every[:most]
+
     def write_model(self, result: R) -> None:
-        """Write the mean of the best epochs so far as a model folder."""
+        """Write the mean of the epochs to average so far as a model folder."""
         write_atomically(self.model_folder / CARD, self.task.card(self.progress, result).encode())
         weights = average([self.epoch_weights(epoch) for _, epoch in self.progress.best])
         with checksummed(self.model_folder):
@@ -190,13 +204,13 @@ class Trainer(Generic[P, R]):
             save_checkpoint(self.checkpoint, self.task.model, self.task.optimiser, self.progress)
 
     def is_over(self) -> bool:
-        """Whether all epochs are done, or the loss has not improved for `patience` epochs."""
+        """Whether all epochs are done, or the criterion has not improved for `patience` epochs."""
         patience, progress = self.settings.patience, self.progress
         if progress.epoch >= self.settings.epochs:
             return True
-        if not patience or not progress.best or not self.task.may_stop(progress):
+        if not patience or not progress.leader or not self.task.may_stop(progress):
             return False
-        return progress.epoch - progress.best[0][1] >= patience
+        return progress.epoch - progress.leader[1] >= patience
 
     def epoch_weights(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:03d}.safetensors"
