@@ -50,7 +50,7 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
         (("folder", "fodler"), "fodler is not part of a comparison"),
         (('recipe = "recipe.toml"\n', ""), "recipe is missing"),
         (('name = "B"', 'name = "A"'), 'two systems have the name "A"'),
-        (('of = "A"', 'of = "C"'), '"C" is not the name of a system; there are A, B'),
+        (('of = "A"', 'of = "C"'), '"C" is not the name of a system; known here: A, B'),
         (("seeds", "sedes"), "sedes is not part of a system"),
         (('"network.width" = 32', '"network.width" = 33'), "width = 33 must be a multiple"),
         (('"dacs"', "dacs"), "not a TOML file"),
@@ -60,8 +60,8 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
         ),
         (('name = "A, wide"', 'name = "A, wide"\npaper = 6.8'), '"A, wide": paper = 6.8 must be a text in quotes'),
         (('name = "A"\n', 'name = "A"\nof = "B"\n'), 'system "A": of is not part of a system'),
-        (('name = "A"\n', ""), "a system needs a name"),
-        (('of = "A"\n', ""), 'choice "A, wide": of is missing, the name of the system that it is a variant of'),
+        (('name = "A"\n', ""), "a system requires a name"),
+        (('of = "A"\n', ""), 'choice "A, wide": of is missing: the name of the system that it is a variant of'),
         (('"dacs"', '"dasc"'), 'toml: "A": decoder.attention = "dasc" is not known; did you mean "dacs"?'),
         (('"test.jsonl"', "3"), "tests = {'test': 3} must be a table of manifests"),
         (("seeds = [1, 2]", "seeds = [true]"), "seeds = .True. must be whole numbers"),
@@ -119,7 +119,7 @@ def test_the_error_for_a_wrong_type_names_the_allowed_values(
         ("beam = 0", "decoding.beam = 0 must be at least 1"),
         ("threshold = 0", "decoding: threshold = 0 must be a number above 0"),
         ("lm = 3", "decoding: lm = 3 must be a text in quotes"),
-        ('lm = "words.arpa"', "decoding.lm has no weight; give decoding.lm_weight"),
+        ('lm = "words.arpa"', "decoding.lm requires decoding.lm_weight"),
     ],
 )
 def test_decoding_settings_of_a_choice_are_checked(tmp_path: Path, decoding: str, complaint: str) -> None:
@@ -142,7 +142,7 @@ def test_a_choice_with_only_decoding_settings_reuses_the_model(tmp_path: Path) -
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
+    with pytest.raises(ConfigError, match="no such comparison file"):
         read_plan(tmp_path / "none.toml")
 
 

@@ -102,7 +102,7 @@ def test_a_result_of_another_manifest_is_not_reused(plan: Comparison, said: list
     os.utime(manifest, ns=(1, manifest.stat().st_mtime_ns + 1))
     run_only(plan, Runs(plan, again.append), ["HS-DACS"])
     assert again == ["measuring HS-DACS on test"]
-    with pytest.raises(ConfigError, match='"ACS" is not the name of a system; there are DACS, HS-DACS'):
+    with pytest.raises(ConfigError, match='"ACS" is not the name of a system; known here: DACS, HS-DACS'):
         run_only(plan, Runs(plan, again.append), ["ACS"])
 
 
@@ -180,7 +180,7 @@ def test_runs_of_another_recipe_are_refused(changed: Changed, recipe: Change, di
     plan, told = changed(recipe), list[str]()
     runs = "DACS/seed-1: was trained with other settings"
     with pytest.raises(
-        TrainingError, match=rf"{plan.folder}/{runs} \({difference}\); give the comparison another folder"
+        TrainingError, match=rf"{plan.folder}/{runs} \({difference}\); set another folder for the comparison"
     ):
         report(plan, Runs(plan, told.append))
     assert told == []
@@ -238,10 +238,10 @@ def test_a_run_with_more_epochs_is_continued(changed: Changed, monkeypatch: pyte
 
 def test_an_encoder_in_use_is_not_trained_again(changed: Changed) -> None:
     longer = changed(plan=('"training.ctc_weight" = 1', '"training.ctc_weight" = 1\n"training.epochs" = 3'))
-    with pytest.raises(TrainingError, match="DACS/seed-1: began with an encoder that is gone, or is to be trained"):
+    with pytest.raises(TrainingError, match="DACS/seed-1: was trained from an encoder that is missing"):
         done(longer, "HS-DACS")
     shutil.rmtree(longer.folder / "encoder")
-    with pytest.raises(TrainingError, match="DACS/seed-1: began with an encoder that is gone"):
+    with pytest.raises(TrainingError, match="DACS/seed-1: was trained from an encoder that is missing"):
         done(changed(), "HS-DACS")
     shutil.rmtree(longer.folder)
     assert done(changed(), "M = 2")[0] == "training encoder, seed 1"

@@ -18,7 +18,7 @@ def draw_systems(table: Table, path: Path) -> None:
         import matplotlib
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install 'headsync[plot]'") from None
+        raise HeadsyncError("figures require the package matplotlib: pip install 'headsync[plot]'") from None
     rows = list(csv.DictReader(table.csv().splitlines()))
     rates = [_number(row["errors"]) for row in rows]
     ends = [

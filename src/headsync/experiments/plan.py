@@ -32,27 +32,17 @@ from headsync.attention import mechanism_of
 from headsync.config import Config
 from headsync.errors import ConfigError
 from headsync.evaluation.error_rate import Unit
-from headsync.experiments.schema import (
-    CHOICE,
-    COMPARISON,
-    FIGURE,
-    LOADED,
-    SWEEP,
-    SYSTEM,
-    Kind,
-    check_present,
-    check_values,
-)
+from headsync.experiments.schema import CHOICE, COMPARISON, FIGURE, LOADED, SWEEP, SYSTEM, check_present, check_values
 from headsync.recipe import load_config, read_toml
 from headsync.recognizer import changed_settings
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
 
-NEEDED = {
+_NEEDED = {
     "recipe": "the recipe that all systems share",
-    "folder": "for runs and tables",
+    "folder": "the folder for runs and tables",
     "tests": "the test manifests",
-    "system": "what to compare",
+    "system": "the systems to compare",
 }
 
 Settings = Mapping[str, Any]  # "table.key" -> value
@@ -119,8 +109,8 @@ def read_plan(path: Path) -> Comparison:
         recipe=path.parent / tree["recipe"],
         folder=Path(tree["folder"]),
         tests={name: Path(manifest) for name, manifest in tree["tests"].items()},
-        systems=tuple(_system(entry, SYSTEM, path) for entry in tree["system"]),
-        choices=tuple(_system(entry, CHOICE, path) for entry in tree.get("choice", ())),
+        systems=tuple(_system(entry, "system", path) for entry in tree["system"]),
+        choices=tuple(_system(entry, "choice", path) for entry in tree.get("choice", ())),
         encoder=tree.get("encoder"),
         limit=tree.get("limit", 0),
         unit=tree.get("unit", "words"),
@@ -141,21 +131,20 @@ def overrides(settings: Settings) -> list[str]:
 
 def _tree(path: Path) -> dict[str, Any]:
     """The content of the file, with checked types."""
-    tree = read_toml(path, "there is no such file; the ones that come along are in recipes/tables/")
+    tree = read_toml(path, "no such comparison file; see recipes/tables/")
     check_values(tree, COMPARISON, str(path), "comparison")
-    check_present(tree, NEEDED, str(path))
+    check_present(tree, _NEEDED, str(path))
     check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
     check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
     return tree
 
 
-def _system(entry: dict[str, Any], kinds: Mapping[str, Kind], path: Path) -> System:
-    whole = "choice" if kinds is CHOICE else "system"
+def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
     if not entry.get("name"):
-        raise ConfigError(f"{path}: a {whole} needs a name")
-    where = f'{path}: {whole} "{entry["name"]}"'
-    check_values(entry, kinds, where, whole)
-    if kinds is CHOICE:
+        raise ConfigError(f"{path}: a {kind} requires a name")
+    where = f'{path}: {kind} "{entry["name"]}"'
+    check_values(entry, CHOICE if kind == "choice" else SYSTEM, where, kind)
+    if kind == "choice":
         check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
     return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
 
@@ -167,16 +156,16 @@ def _check_names(plan: Comparison, path: Path) -> None:
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
     if plan.encoder is not None and ENCODER in names:
-        raise ConfigError(f'{path}: "{ENCODER}" is the name of the shared encoder; give that system another one')
+        raise ConfigError(f'{path}: "{ENCODER}" is the name of the shared encoder; rename the system')
     known = [system.name for system in plan.systems]
     wanted = [*plan.sweep, *plan.figure, *(choice.of for choice in plan.choices)]
     if lost := [name for name in wanted if name not in known]:
-        raise ConfigError(f'{path}: "{lost[0]}" is not the name of a system; there are {", ".join(known)}')
+        raise ConfigError(f'{path}: "{lost[0]}" is not the name of a system; known here: {", ".join(known)}')
 
 
 def _check_settings(plan: Comparison, path: Path) -> None:
     if not plan.recipe.exists():
-        raise ConfigError(f"{path}: recipe: there is no {plan.recipe}; its path begins where the comparison is")
+        raise ConfigError(f"{path}: recipe: there is no {plan.recipe}; paths are relative to the comparison file")
     if plan.encoder is not None:
         with _located(f"{path}: [encoder]"):
             _config(plan, plan.encoder)
@@ -191,7 +180,7 @@ def _config(plan: Comparison, settings: Settings) -> Config:
     """The recipe with these settings; an error if it cannot be trained."""
     config = load_config(plan.recipe, overrides(settings))
     if config.kind != "recogniser":
-        raise ConfigError(f"{plan.recipe}: makes a language model; a comparison needs the recipe of a recogniser")
+        raise ConfigError(f"{plan.recipe}: trains a language model; a comparison requires the recipe of a recogniser")
     mechanism_of(config.decoder)
     return config
 
@@ -202,7 +191,7 @@ def _check_decoding(settings: Settings, config: Config, where: str) -> None:
     given = {key: value for key, value in settings.items() if key not in LOADED}
     decoding, _ = changed_settings(config.decoding, config.endpoint, given, where, "decoding.")
     if "lm" in settings and not decoding.lm_weight:
-        raise ConfigError(f"{where}: decoding.lm has no weight; give decoding.lm_weight, for example 0.5")
+        raise ConfigError(f"{where}: decoding.lm requires decoding.lm_weight, for example 0.5")
 
 
 @contextmanager

@@ -134,26 +134,26 @@ def _row(row: Row) -> tuple[str, ...]:
 
 def _choice(choice: System, measured: SystemResult, base: SystemResult) -> tuple[str, ...]:
     gap = paired_difference(measured.error_counts, base.error_counts)
-    told = "-" if measured is base else f"{_change(gap.points)} ({_change(gap.low)} to {_change(gap.high)})"
+    difference = "-" if measured is base else f"{_change(gap.points)} ({_change(gap.low)} to {_change(gap.high)})"
     ratio = "-" if measured.cost_ratio is None else f"{measured.cost_ratio:.2f}"
-    return choice.name, _percent(measured.error_rate), told, ratio, _delays(measured.delays_seconds)
+    return choice.name, _percent(measured.error_rate), difference, ratio, _delays(measured.delays_seconds)
 
 
 def differences(rows: Sequence[Row]) -> list[str]:
     """The last system against each of the others."""
     *others, subject = rows
-    told = []
+    lines = []
     for other in others:
         same = min(len(subject.seeds), len(other.seeds))
         ours, theirs = (Row(row.system, row.seeds[:same]).counts for row in (subject, other))
         gap = paired_difference(ours, theirs)
         verdict = "more than chance" if gap.is_more_than_chance else "may be chance"
         points, low, high = (-gap.points, -gap.high, -gap.low)  # negative is better
-        told.append(
+        lines.append(
             f"{subject.system.name} against {other.system.name}: {_change(points)} errors "
             f"({_change(low)} to {_change(high)}; {verdict})"
         )
-    return told
+    return lines
 
 
 def _shares(these: Sequence[HeadUsage]) -> tuple[str, str, str]:

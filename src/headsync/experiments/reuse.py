@@ -45,8 +45,8 @@ class ExistingRun:
         if not changed:
             return
         raise TrainingError(
-            f"{self.run}: was trained with other settings ({changed}); give the comparison another "
-            "folder, or delete this run and all others that are no longer wanted"
+            f"{self.run}: was trained with other settings ({changed}); set another folder for the comparison, or "
+            "delete this run and all others with old settings"
         )
 
     def note_length(self) -> None:

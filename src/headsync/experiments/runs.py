@@ -143,8 +143,8 @@ class Runs:
         begun = [run for run in runs if settings_of(run)]
         if begun and not (kept and kept.is_done):
             raise TrainingError(
-                f"{begun[0]}: began with an encoder that is gone, or is to be trained for longer; give the comparison "
-                "another folder, or delete this run and all others that started from it"
+                f"{begun[0]}: was trained from an encoder that is missing or would be trained further; set another "
+                "folder for the comparison, or delete all runs that started from that encoder"
             )
 
     def _stamp(self, model: Path, test: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def run_only(plan: Comparison, runs: Runs, names: Sequence[str], seeds: Sequence
     """Train and evaluate only these systems or choices; several processes can share the work."""
     known = {system.name: system for system in (*plan.systems, *plan.choices)}
     if lost := [name for name in names if name not in known]:
-        raise ConfigError(f'"{lost[0]}" is not the name of a system; there are {", ".join(known)}')
+        raise ConfigError(f'"{lost[0]}" is not the name of a system; known here: {", ".join(known)}')
     systems = [known[name] for name in names]
     runs.check(systems, seeds)
     for system in systems:
@@ -216,14 +216,10 @@ def _found(path: Path, stamp: dict[str, Any]) -> SystemResult | None:
     if not path.exists():
         return None
     result = json.loads(path.read_text(encoding="utf-8"))
-    return _measured(result) if result.pop("of") == stamp else None
-
-
-def _measured(told: dict[str, Any]) -> SystemResult:
-    pairs = {
-        name: tuple(tuple(x) if isinstance(x, list) else x for x in told[name]) for name in ("counts", "delays_seconds")
-    }
-    return SystemResult(**{**told, **pairs})
+    if result.pop("of") != stamp:
+        return None
+    counts = tuple(tuple(pair) for pair in result.pop("counts"))
+    return SystemResult(counts=counts, delays_seconds=tuple(result.pop("delays_seconds")), **result)
 
 
 def _file(path: Path) -> list[int]:
