@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from headsync._atomic_write import write_atomically
+from headsync._parse import parse_toml
 from headsync.config import Config
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.features import Statistics
@@ -165,9 +165,9 @@ def load_language_folder(path: Path) -> LanguageFolder:
 def _config(path: Path, kind: str) -> Config:
     _check_files(path, (CONFIG,))
     try:
-        tree = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        tree = parse_toml((path / CONFIG).read_text(encoding="utf-8"))
         config = build(Config, tree, str(path / CONFIG))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
+    except (OSError, ValueError, ConfigError) as error:
         raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
     if config.kind != kind:
         raise ModelError(f"{path}: this is {_SPOKEN[config.kind]}, where {_SPOKEN[kind]} is needed")
@@ -197,9 +197,10 @@ def verify_checksums(path: Path) -> None:
     """Compare the files of a model folder with its checksums, if it has any."""
     if not (path / CHECKSUMS).is_file():
         return
+    names = {file.name for file in path.iterdir() if file.is_file()}
     for line in (path / CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines():
         expected, _, name = line.partition("  ")
-        if not (path / name).is_file():
+        if name not in names:
             raise ModelError(f"{path}: {name or CHECKSUMS} is missing or damaged; copy or export the model again")
         if _sha256(path / name) != expected:
             raise ModelError(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
+import sys
 import typing
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from headsync._parse import parse_toml
 from headsync.config import RETIRED, TABLES_OF_KIND, Config
 from headsync.errors import ConfigError, nearest
 
@@ -36,7 +37,7 @@ def _read_recipe(path: Path, extended_by: tuple[Path, ...]) -> dict[str, Any]:
     if "extends" not in tree:
         return tree
     base, chain = tree.pop("extends"), (*extended_by, path)
-    if not isinstance(base, str):
+    if not isinstance(base, str) or "\0" in base:
         raise ConfigError(f"{path}: extends = {base!r} must be the path of a recipe, in quotes")
     if (path.parent / base).resolve() in {one.resolve() for one in chain}:
         names = " -> ".join(str(one) for one in (*chain, path.parent / base))
@@ -51,10 +52,10 @@ def _read_recipe(path: Path, extended_by: tuple[Path, ...]) -> dict[str, Any]:
 def read_toml(path: Path, missing: str) -> dict[str, Any]:
     """The content of a TOML file; `missing` completes the error if there is no such file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: {missing}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
@@ -93,8 +94,8 @@ def _override(tree: dict[str, Any], text: str) -> None:
         raise ConfigError(f'"{text}" is not an override; write table.key=value, for example training.seed=2')
     table, key = name.strip().split(".")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"value = {value}")["value"]
+    except ValueError:
         parsed = value.strip()
     inner = tree.setdefault(table, {})
     if not isinstance(inner, dict):
@@ -116,11 +117,19 @@ def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
     if hint == float | None:
         return None if value == NONE else _convert(float, value, where, name)
     if hint is float and type(value) is int:
-        return float(value)
+        return to_float(value, f"{where}: {name}")
     assert isinstance(hint, type)
     if type(value) is not hint:
         raise ConfigError(f"{where}: {name} = {value!r} must be {_SPOKEN[hint]}")
     return value
+
+
+def to_float(value: float, name: str) -> float:
+    """A number from outside, whose integers have no limit, as a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(f"{name} is too large a number; the largest is {sys.float_info.max:.0e}") from None
 
 
 _SPOKEN: dict[type, str] = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}

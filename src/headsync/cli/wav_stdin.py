@@ -14,12 +14,15 @@ from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from headsync.errors import AudioError
+from headsync.frontend.audio import HIGHEST_RATE, LOWEST_RATE, MOST_CHANNELS
 from headsync.frontend.decoders import UNKNOWN_LENGTH_BYTES
 
 if TYPE_CHECKING:
     from headsync.cli.stream_file import Piece
 
 _EXTENSIBLE = 0xFFFE
+_FORMAT_BYTES = 40  # of the longest format chunk
+_SKIP_BYTES = 1 << 16
 _SUBTYPES = {  # (format tag, bits per sample) -> soundfile's name
     (1, 8): "PCM_U8",
     (1, 16): "PCM_16",
@@ -71,9 +74,17 @@ def _read_header(source: BinaryIO) -> tuple[_Header, int]:
         name, size = chunk[:4], struct.unpack("<I", chunk[4:])[0]
         if name == b"data" and header:
             return header, size if 0 < size < UNKNOWN_LENGTH_BYTES else sys.maxsize
-        body = source.read(size + size % 2)  # chunks are padded to even sizes
+        padded = size + size % 2  # chunks have even sizes
+        body = source.read(min(padded, _FORMAT_BYTES))
         if name == b"fmt ":
             header = _parse_format(body)
+        _skip(source, padded - len(body))
+
+
+def _skip(source: BinaryIO, size: int) -> None:
+    """Read past bytes in small pieces; the size is a claim of the header."""
+    while size > 0 and (found := source.read(min(size, _SKIP_BYTES))):
+        size -= len(found)
 
 
 def _parse_format(body: bytes) -> _Header:
@@ -83,10 +94,15 @@ def _parse_format(body: bytes) -> _Header:
     if tag == _EXTENSIBLE and len(body) >= 26:
         tag = struct.unpack("<H", body[24:26])[0]  # the actual tag is the beginning of the GUID
     subtype = _SUBTYPES.get((tag, bits))
-    if subtype is None or not channels or not sample_rate or frame_bytes != channels * bits // 8:
+    if subtype is None or not channels or frame_bytes != channels * bits // 8:
         raise AudioError(
             f"standard input: WAV format {tag} with {bits} bits is not supported; convert it first, "
             "for example with ffmpeg -i FILE -c:a pcm_s16le -f wav -."
+        )
+    if channels > MOST_CHANNELS or not LOWEST_RATE <= sample_rate <= HIGHEST_RATE:
+        raise AudioError(
+            f"standard input: {channels} channels at {sample_rate} Hz are not supported; convert it first, for "
+            f"example with ffmpeg -i FILE -ac 1 -ar 16000 -f wav -."
         )
     return _Header(subtype, channels, sample_rate, frame_bytes)
 

@@ -10,6 +10,7 @@ The first release (cv-valid-train.csv, ...) has no speaker ids: its parts are th
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -101,7 +102,7 @@ def _read_list(path: Path, name: str, problems: list[Problem]) -> dict[str, _Cli
 
 def _id(file: str) -> str:
     """The name of a clip without its suffix; the first release numbers the clips of each list from 0."""
-    return str(Path(file).with_suffix(""))
+    return os.path.splitext(Path(file))[0]
 
 
 def _rows(path: Path, name: str, problems: list[Problem]) -> Iterator[dict[str, str]]:

@@ -14,6 +14,7 @@ from headsync.corpora.preparation import CheckedAudio, CorpusEntry, ProblemKind,
 from headsync.corpora.verify_audio import refuse_absent
 from headsync.frontend.audio import FloatArray, mix_down, stream_audio
 
+LONGEST_SECONDS = 1e9  # of a recording
 _SEEKABLE = (".wav", ".flac")
 
 
@@ -32,9 +33,11 @@ def cut_segment(path: Path, entry: CorpusEntry) -> CheckedAudio:
     assert entry.span is not None
     refuse_absent(entry.audio)
     start, end = entry.span
+    if not 0 <= start < end < LONGEST_SECONDS:  # also refuses numbers that are not finite
+        raise UnusableError(UNREADABLE, f"{entry.audio}: {start} to {end} s is not a span of time.")
     read = _seek_span if entry.audio.suffix.lower() in _SEEKABLE else _stream_span
     samples, rate, total = read(entry.audio, start, end)
-    if not 0 <= start < end or round(end * rate) > total:
+    if round(end * rate) > total:
         what = f"{entry.audio}: {start} to {end} s is not within its {total / rate:.2f} s."
         raise UnusableError(ProblemKind.UNREADABLE, what)
     if len(samples) < round(end * rate) - round(start * rate):

@@ -8,12 +8,12 @@ and test are disjoint, and so are sentences of four and more words; shorter ones
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headsync._parse import parse_json
 from headsync.corpora.flac import cut_segment
 from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Part, ProblemKind, Progress, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
@@ -48,11 +48,11 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
 def _add_call(parts: dict[str, Part], root: Path, path: Path) -> None:
     """Add the segments of one call to the parts of their speakers."""
     try:
-        segments = json.loads(path.read_text(encoding="utf-8"))
-        metadata = json.loads((root / "metadata" / path.name).read_text(encoding="utf-8"))
+        segments = parse_json(path.read_text(encoding="utf-8"))
+        metadata = parse_json((root / "metadata" / path.name).read_text(encoding="utf-8"))
         speakers = {role: f"hv{metadata[role]['speaker_id']:02d}" for role in ("agent", "caller")}
         entries = [_entry(root, path.stem, segment, speakers) for segment in segments]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         what = f"{path}: transcript or metadata cannot be read ({error!r}); download them again."
         parts["train"].omit(ProblemKind.UNREADABLE_LIST, path.stem, what)
         return

@@ -7,14 +7,15 @@ a prepared corpus can be moved.
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headsync._atomic_write import in_one_move
+from headsync._parse import parse_json
 from headsync.errors import DataError
 
 
@@ -85,13 +86,14 @@ def _line(utterance: Utterance, folder: Path) -> str:
 def _parse(line: str, path: Path, number: int) -> Utterance:
     where = f"{path}:{number}"
     try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: this is not a JSON object ({error.msg}); prepare the corpus again.") from None
+        entry = parse_json(line)
+    except ValueError as error:
+        reason = getattr(error, "msg", error)
+        raise DataError(f"{where}: this is not a JSON object ({reason}); prepare the corpus again.") from None
     if not isinstance(entry, dict):
         raise DataError(f"{where}: expected a JSON object with id, audio, text and seconds, found {line[:40]!r}.")
     seconds = _field(entry, "seconds", (int, float), where)
-    if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+    if isinstance(seconds, bool) or not 0 < seconds < sys.float_info.max:
         raise DataError(f"{where}: seconds = {seconds} must be above zero and finite; prepare the corpus again.")
     return Utterance(
         id=_field(entry, "id", str, where),

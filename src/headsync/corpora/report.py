@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsync._atomic_write import in_one_move
+from headsync._parse import parse_json
 from headsync.corpora.manifest import Utterance
 from headsync.corpora.preparation import Expected, Part, Prepared, Problem
 from headsync.errors import DataError
@@ -115,7 +116,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = parse_json(path.read_text(encoding="utf-8"))
         return {"corpus": report["corpus"], "parts": report["parts"], "problems": report["problems"]}
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: this report cannot be read; delete it, or choose an empty folder.") from None

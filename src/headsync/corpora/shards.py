@@ -18,6 +18,7 @@ from typing import Any
 import soundfile
 
 from headsync._atomic_write import in_one_move
+from headsync._parse import parse_json
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.preparation import Progress
 from headsync.errors import DataError
@@ -93,8 +94,8 @@ def _read_cuts(path: Path) -> list[Utterance]:
     sounds = path.with_name(path.name.replace("cuts.", "recording.").removesuffix(".jsonl.gz") + ".tar")
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            return [_utterance(json.loads(line), sounds) for line in lines if line.strip()]
-    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
+            return [_utterance(parse_json(line), sounds) for line in lines if line.strip()]
+    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
         raise DataError(f"{path}: this list of cuts cannot be read ({error!r}); write the shards again.") from None
 
 

@@ -51,7 +51,7 @@ def _decode(path: Path) -> Samples:
 
     pieces = [np.zeros(0, np.int16)]
     try:
-        with av.open(str(path), format="nistsphere") as file:
+        with av.open(str(path), format="nistsphere", metadata_errors="ignore") as file:
             for frame in file.decode(audio=0):
                 pieces.append(frame.to_ndarray().reshape(-1).astype(np.int16))
     except av.FFmpegError as error:

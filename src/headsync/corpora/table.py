@@ -63,7 +63,10 @@ def _rows(source: Path) -> list[list[str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: this table cannot be read ({error}); pass a CSV or TSV file in UTF-8.") from None
     read = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(source, text))
-    rows = [[cell.strip() for cell in row] for row in read if any(cell.strip() for cell in row)]
+    try:
+        rows = [[cell.strip() for cell in row] for row in read if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise DataError(f"{source}: line {read.line_num} cannot be read ({error}); correct the table.") from None
     if not rows:
         raise DataError(f"{source}: this table has no rows; each row needs a path and a text.")
     return rows
@@ -89,6 +92,5 @@ def _columns(row: list[str]) -> _Columns | None:
 def _entry(folder: Path, row: list[str], columns: _Columns) -> CorpusEntry:
     speaker = row[columns.speaker] if columns.speaker is not None and columns.speaker < len(row) else ""
     audio = Path(os.path.abspath(folder / row[columns.path]))
-    return CorpusEntry(
-        str(Path(row[columns.path]).with_suffix("")), audio, " ".join(row[columns.text].split()), speaker
-    )
+    name, _ = os.path.splitext(Path(row[columns.path]))
+    return CorpusEntry(name, audio, " ".join(row[columns.text].split()), speaker)

@@ -8,12 +8,12 @@ Shapes: B rows, T frames, F features, E width, W frames of a window, V classes, 
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from headsync._parse import parse_json
 from headsync.errors import ModelError, nearest_name
 from headsync.frontend.audio import FloatArray
 from headsync.model_folder import GRAPHS, ModelFolder
@@ -90,7 +90,7 @@ def graphs_of(folder: ModelFolder) -> dict[str, Any]:
         return {}
     again = f"export the model again: headsync export {folder.path} {folder.path}"
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        described = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); {again}") from None
     if not isinstance(described, dict) or not isinstance(described.get("weights"), dict):

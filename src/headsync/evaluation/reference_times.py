@@ -6,10 +6,10 @@ folder of ID.TextGrid; the tier called "words" is read, or the first one.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+from headsync._parse import parse_json
 from headsync.errors import DataError
 from headsync.evaluation.latency import TimedWord
 
@@ -33,7 +33,7 @@ def read_word_times(path: Path) -> WordTimes:
             return {file.stem: _read_textgrid(file) for file in sorted(path.glob("*.TextGrid"))}
         text = path.read_text(encoding="utf-8")
         return _read_json(text) if path.suffix == ".json" else _read_ctm(text)
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: these word times cannot be read ({error}); pass CTM, JSON or TextGrid.") from None
 
 
@@ -53,7 +53,7 @@ def _read_ctm(text: str) -> WordTimes:
 def _read_json(text: str) -> WordTimes:
     return {
         name: [TimedWord(str(word["text"]), float(word["start"]), float(word["end"])) for word in words]
-        for name, words in json.loads(text).items()
+        for name, words in parse_json(text).items()
     }
 
 

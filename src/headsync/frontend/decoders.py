@@ -88,7 +88,11 @@ def _check_chunks(path: Path, file: soundfile.SoundFile) -> None:
 def _decode_ffmpeg(path: Path) -> Iterator[Block]:
     import av
 
-    with _ffmpeg_errors(path), path.open("rb") as file, av.open(file, "r", options=_FFMPEG_OPTIONS) as container:
+    with (
+        _ffmpeg_errors(path),
+        path.open("rb") as file,
+        av.open(file, "r", options=_FFMPEG_OPTIONS, metadata_errors="ignore") as container,
+    ):
         stream = container.streams.best("audio")
         if stream is None:
             raise AudioError(f"{path}: the file has no audio track; choose another file.")

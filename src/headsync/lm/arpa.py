@@ -146,7 +146,7 @@ def _counts(path: Path, lines: _Lines) -> list[int]:
     for number, line in lines:
         if line == "\\1-grams:" and counts:
             return counts
-        found = re.fullmatch(rf"ngram\s+{len(counts) + 1}\s*=\s*(\d+)", line)
+        found = re.fullmatch(rf"ngram\s+{len(counts) + 1}\s*=\s*(\d{{1,18}})", line)
         if not found:
             raise _invalid(path, number, f'"{line}" comes where "ngram {len(counts) + 1}=..." is expected')
         counts.append(int(found[1]))

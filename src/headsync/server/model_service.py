@@ -23,6 +23,7 @@ from headsync.text.vocabulary import Vocabulary
 STREAM_SETTINGS = ("beam", "ctc_weight", "nbest", "pause_seconds", "longest_seconds", "silence_seconds")
 
 
+HOTWORD_CHARS = 200  # longest hotword; its tree grows with the square of its length
 MAX_LISTED_WORDS = 50  # a longer vocabulary is not listed
 
 
@@ -74,6 +75,10 @@ class ModelService:
     def open_session(self, options: SessionOptions = SessionOptions(), limits: Limits = Limits()) -> Session:  # noqa: B008
         """A new session; raises ConfigError for options that are not allowed."""
         recognizer = self._default
+        if len(options.hotwords) > limits.hotwords or any(len(one) > HOTWORD_CHARS for one, _ in options.hotwords):
+            raise ConfigError(
+                f"hotwords: at most {limits.hotwords} phrases of at most {HOTWORD_CHARS} characters are accepted"
+            )
         if options.settings or options.hotwords:
             decoding, endpoint = self._settings_of(options.settings, limits)
             recognizer = self._recognizer(decoding, endpoint, options.hotwords or self._hotwords)

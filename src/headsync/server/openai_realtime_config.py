@@ -10,6 +10,7 @@ from headsync.server.errors import StreamError
 from headsync.server.session_options import SessionOptions
 
 SAMPLE_RATE = 24_000
+MOST_SILENCE_MS = 86_400_000  # a day
 
 
 @dataclass(frozen=True)
@@ -81,5 +82,6 @@ def _read_turn_detection(given: Any) -> dict[str, Any]:
     valid = isinstance(given, dict) and given.get("type") == "server_vad"
     require(valid, 'audio.input.turn_detection must be null or of type "server_vad"')
     silence = given.get("silence_duration_ms")
-    require(silence is None or type(silence) is int, "turn_detection.silence_duration_ms must be an integer")
+    valid = silence is None or (type(silence) is int and abs(silence) <= MOST_SILENCE_MS)
+    require(valid, f"turn_detection.silence_duration_ms must be an integer up to {MOST_SILENCE_MS}")
     return {"server_vad": True, "silence_ms": silence}

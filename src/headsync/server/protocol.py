@@ -9,17 +9,17 @@ when events are sent. `docs/reference/server.md` documents the messages.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from headsync._parse import parse_json
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, nearest
 from headsync.events import Event
 from headsync.frontend.audio import SAMPLE_RATE
-from headsync.recipe import build
+from headsync.recipe import build, to_float
 from headsync.server.errors import NORMAL, StreamError, unknown_model
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
@@ -100,7 +100,7 @@ class NativeStream:
     def _start(self, fields: dict[str, Any]) -> Reply:
         if self.audio is not None:
             raise StreamError("message", "This stream has already started; open another connection for another stream.")
-        start, settings, hotwords = _read_start(fields, self._limits)
+        start, settings, hotwords = _read_start(fields)
         if start.version != VERSION:
             raise StreamError("version", f"Protocol version {start.version} is unknown; send version {VERSION}.")
         model = self._aliases.get(start.model, start.model) or self._models[0]
@@ -145,13 +145,12 @@ def _seconds(audio: PcmStream) -> dict[str, float]:
 
 
 def read_object(message: str) -> dict[str, Any]:
-    """Parse a text message as a JSON object of valid Unicode; JSON can escape surrogates that UTF-8 cannot encode."""
+    """Parse a text message as a JSON object."""
     try:
-        fields = json.loads(message)
-        json.dumps(fields, ensure_ascii=False).encode()
+        fields = parse_json(message)
     except UnicodeEncodeError:
         raise StreamError("message", "The text message escapes a lone surrogate; send valid Unicode.") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise StreamError("message", "The text message is not JSON; send audio as binary messages.") from None
     if not isinstance(fields, dict):
         raise StreamError("message", "The text message is not a JSON object.")
@@ -166,7 +165,7 @@ def _parse(message: str) -> tuple[str, dict[str, Any]]:
     return kind, fields
 
 
-def _read_start(fields: dict[str, Any], limits: Limits) -> tuple[StartMessage, dict[str, Any], Hotwords]:
+def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, dict[str, Any], Hotwords]:
     fields = {name: value for name, value in fields.items() if value is not None}
     for name in fields:
         if name not in START_FIELDS:
@@ -175,14 +174,14 @@ def _read_start(fields: dict[str, Any], limits: Limits) -> tuple[StartMessage, d
     if not isinstance(settings, dict):
         raise StreamError("setting", 'start: settings must be an object, for example {"beam": 4}')
     try:
-        return build(StartMessage, fields, "start"), settings, _read_hotwords(hotwords, limits.hotwords)
+        return build(StartMessage, fields, "start"), settings, _read_hotwords(hotwords)
     except ConfigError as error:
         raise StreamError("setting", str(error)) from None
 
 
-def _read_hotwords(given: Any, limit: int) -> Hotwords:
-    if not isinstance(given, list) or len(given) > limit:
-        raise ConfigError(f"start: hotwords must be a list of at most {limit} phrases")
+def _read_hotwords(given: Any) -> Hotwords:
+    if not isinstance(given, list):
+        raise ConfigError("start: hotwords must be a list of phrases")
     return [_read_hotword(one) for one in given]
 
 
@@ -192,5 +191,5 @@ def _read_hotword(given: Any) -> tuple[str, float]:
     if isinstance(given, dict) and given.keys() <= {"phrase", "boost"}:
         phrase, boost = given.get("phrase"), given.get("boost", HOTWORD_BOOST)
         if isinstance(phrase, str) and type(boost) in (int, float):
-            return phrase, float(boost)
+            return phrase, to_float(boost, "start: boost")
     raise ConfigError('start: a hotword must be a phrase or {"phrase": "...", "boost": 2.0}')

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from headsync._atomic_write import write_atomically
+from headsync._parse import parse_json
 from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
 from headsync.text.bpe import MARK, SUBWORDS, UNKNOWN_PENALTY, learn_pieces, learn_unigrams, merged, most_probable
@@ -127,7 +128,7 @@ class Vocabulary:
     def load(cls, path: Path) -> Vocabulary:
         """Read the file that `save` wrote; a missing or damaged file raises ModelError."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = parse_json(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
                 raise ModelError(f'{path}: expected an object with "kind" and "tokens"; copy the model again.')
             return cls(content.get("kind", ""), tuple(content["tokens"]), tuple(content.get("scores", ())))

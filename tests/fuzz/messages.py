@@ -1,0 +1,183 @@
+"""Harnesses of the server: the messages of the three WebSocket protocols, and uploads.
+
+The bytes of a WebSocket harness are lines. A line that begins with "@" is a binary message, any other a text message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fuzz.harness import DEMO_MODEL, Harness, check_sentence
+from fuzz.wav import wav
+from headsync.recognizer import Recognizer
+from headsync.server.app import build_app
+from headsync.server.app_state import AppState
+from headsync.server.errors import INTERNAL
+from headsync.server.limits import Limits
+from headsync.server.model_service import ModelService
+from headsync.server.openai_realtime import RealtimeStream
+from headsync.server.protocol import NativeStream
+from headsync.server.vosk import VoskStream
+from headsync.server.websocket import StreamProtocol
+
+LIMITS = Limits(stream_seconds=2.0, request_bytes=1 << 16)
+AUDIO = b"@" + bytes(range(11, 251)) * 4
+TRANSCRIBE = "/v1/audio/transcriptions"
+
+
+@cache
+def state() -> AppState:
+    return AppState([ModelService(Recognizer.load(DEMO_MODEL), (), batching=False)], LIMITS)
+
+
+def native_stream() -> StreamProtocol:
+    return NativeStream([DEMO_MODEL], state().open_session, LIMITS)
+
+
+def vosk_stream() -> StreamProtocol:
+    return VoskStream(state().open_session, LIMITS)
+
+
+def realtime_stream() -> StreamProtocol:
+    return RealtimeStream(lambda name: state().service(name).name, state().open_session, LIMITS)
+
+
+def exchange(protocol: StreamProtocol, data: bytes) -> None:
+    """Pass the messages; every reply is JSON in UTF-8, and none is a fault of the server."""
+    replies = [protocol.opening()]
+    for line in data.split(b"\n"):
+        if replies[-1].close_code is not None:
+            return
+        try:
+            message = line[1:] if line.startswith(b"@") else line.decode()
+        except UnicodeDecodeError:
+            continue  # the WebSocket layer closes the connection
+        reply = protocol.receive(message)
+        assert reply.close_code != INTERNAL
+        for answer in reply.messages:
+            json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
+        replies.append(reply)
+
+
+def _lines(*messages: dict[str, Any] | bytes) -> bytes:
+    return b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in messages)
+
+
+def _stream_seeds() -> list[bytes]:
+    chosen = {
+        "settings": {"beam": 2, "ctc_weight": 0.5, "pause_seconds": 0.6},
+        "hotwords": ["one", {"phrase": "two", "boost": 3}],
+    }
+    return [
+        _lines({"type": "start"}, AUDIO, AUDIO, {"type": "finish"}),
+        _lines({"type": "start", "version": 1, "sample_rate": 8000, "format": "float32", "model": DEMO_MODEL}, b"@"),
+        _lines({"type": "start", "attention": True, "progress": True, **chosen}, AUDIO, {"type": "finish"}),
+    ]  # fmt: skip
+
+
+def _vosk_seeds() -> list[bytes]:
+    config = {"config": {"sample_rate": 16000, "words": True, "max_alternatives": 3}}
+    return [_lines(config, AUDIO, {"reset": 1}, AUDIO, {"eof": 1}), _lines(AUDIO, {"eof": 1})]
+
+
+def _realtime_seeds() -> list[bytes]:
+    audio = {"input": {
+        "format": {"type": "audio/pcm", "rate": 24000}, "noise_reduction": None,
+        "transcription": {"model": DEMO_MODEL, "language": "en", "keywords": ["one"]},
+        "turn_detection": {"type": "server_vad", "silence_duration_ms": 500},
+    }}  # fmt: skip
+    update = {"type": "session.update", "session": {"type": "transcription", "audio": audio, "include": []}}
+    append = {"type": "input_audio_buffer.append", "audio": "AAEC" * 200, "event_id": "x"}
+    commit, clear = {"type": "input_audio_buffer.commit"}, {"type": "input_audio_buffer.clear"}
+    return [_lines(update, append, commit, append, clear), _lines(append, append, commit)]
+
+
+async def post(head: bytes, body: bytes) -> tuple[int, bytes]:
+    """The status and body of the answer to an upload; the content type comes from outside, too."""
+    headers = [(b"host", b"x"), (b"content-type", head.strip()[:200]), (b"content-length", str(len(body)).encode())]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": TRANSCRIBE,
+        "raw_path": TRANSCRIBE.encode(), "query_string": b"", "headers": headers, "client": ("c", 1),
+        "server": ("s", 1), "scheme": "http", "root_path": "",
+    }  # fmt: skip
+    received = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return received.pop(0) if received else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app()(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+@cache
+def app() -> Any:
+    return build_app(state())
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    return asyncio.Runner()
+
+
+def upload(data: bytes) -> None:
+    """An upload gets an answer in the form of the API, without a path of the server."""
+    head, _, body = data.partition(b"\n")
+    status, answer = _runner().run(post(head, body))
+    assert status < 500, answer
+    assert b"/tmp" not in answer.replace(body, b""), answer
+    if status != 200:
+        check_sentence(json.loads(answer)["error"]["message"])
+
+
+def _upload_seeds() -> list[bytes]:
+    def field(name: str, value: bytes) -> bytes:
+        return b'--B\r\nContent-Disposition: form-data; name="' + name.encode() + b'"\r\n\r\n' + value + b"\r\n"
+
+    def file(name: bytes, content: bytes) -> bytes:
+        head = (
+            b'--B\r\nContent-Disposition: form-data; name="file"; filename="'
+            + name
+            + b'"\r\nContent-Type: audio/wav\r\n\r\n'
+        )
+        return head + content + b"\r\n"
+
+    kind = b"multipart/form-data; boundary=B\n"
+    fields = field("model", DEMO_MODEL.encode()) + field("response_format", b"verbose_json") + field("stream", b"false")
+    more = field("timestamp_granularities[]", b"word") + field("language", b"en")
+    return [
+        kind + fields + more + file(b"a.wav", wav(800)) + b"--B--\r\n",
+        kind + field("model", DEMO_MODEL.encode()) + file(b"../a", b"no audio") + b"--B--\r\n",
+        b"application/x-www-form-urlencoded\nmodel=digits-en&file=x",
+    ]
+
+
+def _websocket(open_protocol: Callable[[], StreamProtocol], seeds: Callable[[], list[bytes]], words: bytes) -> Harness:
+    common = [b"\n@", b"\n{", b"9" * 320, b"[" * 64, *rb'null NaN Infinity 1e400 -1 \ud800 {"type":'.split()]
+    return Harness(lambda data: exchange(open_protocol(), data), seeds, [*common, *words.split()], native=True)
+
+
+MESSAGES = {
+    "stream": _websocket(
+        native_stream,
+        _stream_seeds,
+        b'"start" "settings" "longest_seconds" "silence_seconds" "nbest" "boost" "hotwords"',
+    ),
+    "vosk": _websocket(vosk_stream, _vosk_seeds, b'"config" "sample_rate" "max_alternatives" "reset" "eof"'),
+    "realtime": _websocket(
+        realtime_stream, _realtime_seeds, b'"turn_detection" "silence_duration_ms" "rate" "keywords" "noise_reduction"'
+    ),
+    "upload": Harness(
+        upload,
+        _upload_seeds,
+        [b"--B\r\n", b"Content-Disposition: ", *b"--B-- charset= name= filename*=utf-8'' base64".split()],
+        native=True,
+    ),
+}
