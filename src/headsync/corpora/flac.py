@@ -34,7 +34,7 @@ def cut_segment(path: Path, entry: CorpusEntry) -> CheckedAudio:
     refuse_absent(entry.audio)
     start, end = entry.span
     if not 0 <= start < end < LONGEST_SECONDS:  # also refuses numbers that are not finite
-        raise UnusableError(UNREADABLE, f"{entry.audio}: {start} to {end} s is not a span of time.")
+        raise UnusableError(ProblemKind.UNREADABLE, f"{entry.audio}: {start} to {end} s is not a span of time.")
     read = _seek_span if entry.audio.suffix.lower() in _SEEKABLE else _stream_span
     samples, rate, total = read(entry.audio, start, end)
     if round(end * rate) > total:
