@@ -158,7 +158,8 @@ def parse(words: list[str], *, complete: bool) -> None:
     """Parse a command without running it; unknown commands and options and missing arguments are assertion errors."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("headsync", [], resilient_parsing=True)
-    rest = [word for word in words if word != "--help"]
+    options = {option for parameter in command.get_params(context) for option in parameter.opts}
+    rest = [word for word in words if word not in options]
     while rest and hasattr(command, "commands"):
         name, *rest = rest
         assert name in command.commands, f"headsync {shlex.join(words)}: No such command"
