@@ -2,9 +2,9 @@
 
     python recipes/toy/policies.py MODEL ... [--corpus runs/data/toy] [--silence 2.0]
 
-Each MODEL is a model folder, such as those of several seeds. Recordings are whole utterances. A row has, of each model,
-word errors, what ended the output steps (threshold, M, end of the recording) and r; and the errors on the same recordings
-after some seconds of silence, noise as faint as that of the corpus.
+Each MODEL is a model folder, such as those of several seeds. Recordings are whole utterances. A row has, of each
+model, word errors, what ended the output steps (threshold, M, end of the recording) and r; and the errors on the same
+recordings after some seconds of silence, noise as faint as that of the corpus.
 """
 
 from __future__ import annotations
