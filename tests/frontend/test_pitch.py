@@ -18,6 +18,7 @@ from headsync.frontend.features import log_mel
 from headsync.frontend.pitch import NUM_PITCH, Pitch, Track
 from headsync.frontend.pitch_correlation import LAGS_S, SlowAudio, correlate, interpolate
 from headsync.frontend.pitch_path import Buffers, _transit
+from reference.pitch import features
 
 RATE = 16_000
 SHORT = Pitch(decision_frames=6, left_frames=20, right_frames=3)
@@ -190,6 +191,39 @@ def test_features_are_those_of_a_literal_loop() -> None:
         voiced = (1.0001 - min(1.0, max(-1.0, track.correlation[frame]))) ** 0.15 - 1
         literal = [2 * voiced, 2 * (track.log_pitch[frame] - mean), 10 * slope]
         np.testing.assert_allclose(rows[frame], literal, rtol=0, atol=1e-6)
+
+
+def difference_from_kaldi(tracker: Pitch, samples: Floats) -> tuple[Doubles, float]:
+    """In voiced frames: the mean differences in deviations of Kaldi's features, and the share with the same pitch."""
+    rows = tracker.whole(samples)
+    kaldi = features(SlowAudio.start().push(samples, final=True).audio, len(rows))
+    voiced = kaldi[:, 0] < 2 * (0.2001**0.15 - 1)  # a correlation of more than 0.8
+    apart = np.abs(rows - kaldi)[voiced]
+    return apart.mean(0) / kaldi[voiced].std(0), float(np.mean(apart[:, 0] < 1e-5))
+
+
+WHOLE = Pitch(decision_frames=10**6, left_frames=75, right_frames=75)  # all but the energy of the whole utterance
+
+
+def test_in_voiced_frames_the_difference_from_kaldis_features_is_that_of_the_mean() -> None:
+    """The same pitch and voicing; with its mean of 75 frames to both sides, the same features."""
+    streamed, same = difference_from_kaldi(Pitch(), mixture(3.0))
+    assert same > 0.98
+    assert 0.5 < streamed[1] < 1.5
+    whole, same = difference_from_kaldi(WHOLE, mixture(3.0))
+    assert same > 0.98
+    assert (whole < [0.02, 0.03, 0.1]).all()
+
+
+def test_real_speech_differs_from_kaldis_features_by_known_amounts(shared_data: Path) -> None:
+    files = sorted((shared_data / "LibriSpeech").rglob("*.flac"))[::45]
+    if not files:
+        pytest.skip(f"needs LibriSpeech in {shared_data}")
+    speech = [soundfile.read(path, dtype="float32")[0][: 4 * RATE] for path in files]
+    for tracker, most in ((Pitch(), [0.1, 0.8, 0.5]), (WHOLE, [0.05, 0.2, 0.3])):
+        found = [difference_from_kaldi(tracker, samples) for samples in speech]
+        assert np.mean([same for _, same in found]) > 0.75
+        assert (np.mean([apart for apart, _ in found], axis=0) < most).all()
 
 
 def test_voicing_is_the_published_function_of_correlation() -> None:

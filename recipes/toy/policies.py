@@ -1,0 +1,88 @@
+"""Compares the decoding policies "gated" and "published" on the test set of the toy corpus.
+
+    python recipes/toy/policies.py MODEL ... [--corpus runs/data/toy] [--silence 2.0]
+
+Each MODEL is a model folder, such as those of several seeds. Recordings are whole utterances. A row has, of each
+model, word errors, what ended the output steps (threshold, M, end of the recording) and r; and the errors on the same
+recordings after some seconds of silence, noise as faint as that of the corpus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from headsync import Recognizer
+from headsync.config import SearchSettings
+from headsync.corpora.flac import write_flac
+from headsync.corpora.manifest import Utterance, read_manifest
+from headsync.evaluation.evaluate import EvaluationReport, evaluate
+from headsync.frontend.audio import mix_down, read_audio
+
+ROWS: tuple[SearchSettings, ...] = (
+    {"policy": "gated", "lookahead_frames": 12, "beam": 1},
+    {"policy": "gated", "lookahead_frames": 12, "beam": 5},
+    {"policy": "published", "lookahead_frames": 12, "beam": 1},
+    {"policy": "published", "lookahead_frames": 12, "beam": 5},
+    {"policy": "published", "lookahead_frames": 16, "beam": 1},
+    {"policy": "published", "lookahead_frames": 16, "beam": 5},
+    {"policy": "published", "lookahead_frames": 24, "beam": 1},
+    {"policy": "published", "lookahead_frames": 24, "beam": 5},
+)
+NOISE = 0.002  # deviation, in the middle of the range of the corpus
+COLUMNS = ("policy", "M", "beam", "errors", "threshold / M / end", "r", "after silence: errors", "insertions")
+
+
+def after_silence(utterances: list[Utterance], folder: Path, seconds: float) -> list[Utterance]:
+    """The same recordings with faint noise before them."""
+    moved = []
+    for number, utterance in enumerate(utterances):
+        samples, rate = read_audio(utterance.audio)
+        noise = NOISE * np.random.default_rng(number).standard_normal(round(seconds * rate), dtype=np.float32)
+        path = folder / utterance.audio.name
+        write_flac(path, np.concatenate([noise, mix_down(samples)]), rate)
+        moved.append(replace(utterance, audio=path, seconds=utterance.seconds + seconds))
+    return moved
+
+
+def row(settings: SearchSettings, models: list[Path], spoken: list[Utterance], late: list[Utterance]) -> str:
+    """A line of the table: the figures of every model with these settings."""
+    recognizers = [Recognizer.load(model, whole_recording=True, **settings) for model in models]
+    reports, after = ([evaluate(one, utterances) for one in recognizers] for utterances in (spoken, late))
+    cells = [
+        str(settings["policy"]),
+        str(settings["lookahead_frames"]),
+        str(settings["beam"]),
+        ", ".join(f"{report.error_rate or 0:.1%}" for report in reports),
+        ", ".join(map(_stops, reports)),
+        ", ".join(f"{report.cost_ratio or 0:.2f}" for report in reports),
+        ", ".join(f"{report.error_rate or 0:.1%}" for report in after),
+        ", ".join(str(report.counts.insertions) for report in after),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _stops(report: EvaluationReport) -> str:
+    return "-" if report.stops is None else " / ".join(f"{share:.0%}" for share in report.stops.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("--corpus", type=Path, default=Path("runs/data/toy"))
+    parser.add_argument("--silence", type=float, default=2.0, help="seconds before the recordings of the last columns")
+    given = parser.parse_args()
+    spoken = read_manifest(given.corpus / "test.jsonl")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        late = after_silence(spoken, Path(folder), given.silence)
+        for settings in ROWS:
+            print(row(settings, given.models, spoken, late), flush=True)
+
+
+if __name__ == "__main__":
+    main()
