@@ -242,11 +242,18 @@ def train_config(
     torch.set_num_threads(config.training.threads)
     keep_memory()
     with joined(config.training.device) as ranks:
-        try:
-            trainer = start(config, say if ranks.first else _silent, ranks)
-        except ConfigError as error:
-            raise ConfigError(f"{recipe}: {error}") from None
-        return trainer.train()
+        return _train(config, recipe, start, say if ranks.first else _silent, ranks)
+
+
+def _train(
+    config: Config, recipe: Path, start: Callable[[Config, Say, Ranks], Trainer[Any, Any]], say: Say, ranks: Ranks
+) -> Path:
+    """The trainer ends with this call, before the processes of the run part."""
+    try:
+        trainer = start(config, say, ranks)
+    except ConfigError as error:
+        raise ConfigError(f"{recipe}: {error}") from None
+    return trainer.train()
 
 
 def check_folder(config: Config, vocabulary: Vocabulary) -> Path:
