@@ -169,6 +169,8 @@ def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
         output = model(features, whole[:, 0], whole)
         (output.ctc_BTV.sum() + output.decoder_BLV.sum()).backward()
         assert output.decoder_BLV.device == torch.device("meta")
+        unused = [label for label, parameter in model.named_parameters() if parameter.grad is None]
+        assert bool(unused) == (name == "cif"), "DDP looks for unused parameters only with CIF"
 
 
 def test_what_the_first_process_cannot_make_is_told_by_it() -> None:
