@@ -20,7 +20,15 @@ from torch import nn
 from headsync.errors import TrainingError
 from headsync.model_folder import WEIGHTS
 from headsync.training import train
-from headsync.training.checkpoint import Progress, average, load_checkpoint, save_checkpoint, save_weights
+from headsync.training.checkpoint import (
+    Progress,
+    average,
+    load_checkpoint,
+    previous,
+    replace_damaged,
+    save_checkpoint,
+    save_weights,
+)
 
 SETTINGS = {"training.seed": 2}
 PROGRESS = Progress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1)], settings=SETTINGS)
@@ -94,6 +102,34 @@ def test_a_checkpoint_cut_anywhere_is_one_sentence(saved: Path) -> None:
         complaint(saved)
 
 
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it(saved: Path) -> None:
+    good, said = saved.read_bytes(), []
+    save_checkpoint(saved, *fresh(3), Progress(update=9, settings=SETTINGS))
+    replace_damaged(saved, said.append)
+    assert not said
+    assert load_checkpoint(saved, *fresh(2), SETTINGS).update == 9
+    saved.write_bytes(saved.read_bytes()[:-1])
+    replace_damaged(saved, said.append)
+    assert said == [f"{saved}: damaged; replaced by the checkpoint before it, of update 3"]
+    assert saved.read_bytes() == good
+    assert not previous(saved).exists()
+
+
+def test_two_damaged_checkpoints_are_kept_and_reported(saved: Path) -> None:
+    save_checkpoint(saved, *fresh(3), PROGRESS)
+    for path in (saved, previous(saved)):
+        path.write_bytes(path.read_bytes()[:99])
+    replace_damaged(saved, pytest.fail)
+    complaint(saved)
+
+
+def test_the_checkpoint_of_another_run_is_not_kept_beside_a_first_one(saved: Path) -> None:
+    save_checkpoint(saved, *fresh(3), PROGRESS)
+    saved.unlink()
+    save_checkpoint(saved, *fresh(3), PROGRESS)
+    assert not previous(saved).exists()
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda content: bytes(len(content)),
     "text": lambda content: b"x" * len(content),
@@ -152,8 +188,8 @@ def test_an_error_while_writing_leaves_the_old_checkpoint(
         patch.setattr(os, moment, no_room)
         with pytest.raises(TrainingError, match=r"cannot be written \(No space left on device\); .* intact"):
             save_checkpoint(saved, *fresh(3), Progress(update=9))
-    assert saved.read_bytes() == before
-    assert list(saved.parent.iterdir()) == [saved]
+    assert saved.read_bytes() == previous(saved).read_bytes() == before
+    assert set(saved.parent.iterdir()) == {saved, previous(saved)}
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
@@ -171,7 +207,8 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_checkpoint(
     assert saved.read_bytes() == before
     save_checkpoint(saved, *fresh(3), Progress(update=9, settings=SETTINGS))  # what lies about is no hindrance
     assert load_checkpoint(saved, *fresh(1), SETTINGS).update == 9
-    assert list(saved.parent.iterdir()) == [saved]
+    assert previous(saved).read_bytes() == before
+    assert set(saved.parent.iterdir()) == {saved, previous(saved)}
 
 
 def test_the_average_is_the_mean_of_the_files(tmp_path: Path) -> None:

@@ -49,10 +49,14 @@ def losses(folder: Path) -> list[float]:
 
 def torchrun(recipe: Path, folder: Path, *overrides: str, restarts: int = 0) -> subprocess.Popen[bytes]:
     """Two processes on this machine, which find each other by a port that is free."""
+    command = ["-m", "headsync", "train", str(recipe), f"training.folder={folder}", *overrides]
+    return two_processes(*command, restarts=restarts)
+
+
+def two_processes(*command: str, restarts: int = 0) -> subprocess.Popen[bytes]:
     meeting = ["--nproc-per-node=2", f"--max-restarts={restarts}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    called = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "headsync", "train", str(recipe)]
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*called, f"training.folder={folder}", *overrides], env=quiet, stdout=subprocess.DEVNULL)
+    called = [sys.executable, "-m", "torch.distributed.run", *meeting, *command]
+    return subprocess.Popen(called, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
 
 
 # how a batch is shared
@@ -171,6 +175,8 @@ def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
         output = model(features, whole[:, 0], whole)
         (output.ctc_BTV.sum() + output.decoder_BLV.sum()).backward()
         assert output.decoder_BLV.device == torch.device("meta")
+        unused = [label for label, parameter in model.named_parameters() if parameter.grad is None]
+        assert bool(unused) == (name == "cif"), "DDP looks for unused parameters only with CIF"
 
 
 def test_what_the_first_process_cannot_make_is_told_by_it() -> None:
@@ -304,10 +310,18 @@ def children(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def two(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two epochs by two processes."""
-    folder = tmp_path_factory.mktemp("two") / "run"
-    assert torchrun(recipe, folder, *SETTINGS).wait(LONGEST_SECONDS) == 0
+    """Two epochs by two processes, which write down which threads outlive the training."""
+    folder, script = tmp_path_factory.mktemp("two") / "run", Path(__file__).with_name("threads_left.py")
+    assert two_processes(str(script), str(recipe), str(folder), *SETTINGS).wait(LONGEST_SECONDS) == 0
     return folder
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds threads by /proc")
+def test_no_thread_of_the_exchange_outlives_the_training(two: Path) -> None:
+    """A thread that releases a tensor while Python finalises would abort the process."""
+    left = [(two / f"threads-{rank}.txt").read_text(encoding="utf-8").split("\n") for rank in range(2)]
+    assert all(names for names in left)
+    assert not [name for names in left for name in names if "gloo" in name]
 
 
 SETTINGS: Sequence[str] = (*NO_CHANCE, "training.checkpoint_seconds=0.0", "training.untruncated_updates=4")

@@ -1,10 +1,15 @@
-"""Checkpoints: everything needed to resume a run exactly, in one safetensors file, written atomically."""
+"""Checkpoints: everything needed to resume a run exactly, in one safetensors file, written atomically.
+
+The checkpoint before the last is kept beside it, for the case that the last is damaged later, for example cut by a
+broken disk.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +50,28 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress
     for name, parameter in model.named_parameters():
         state = optimiser.state[parameter]  # empty for a parameter that never had a gradient
         tensors |= {f"adam.{key}.{name}": state[key] for key in STATE[type(optimiser)] if state}
+    with suppress(OSError):  # without hard links one checkpoint is kept
+        previous(path).unlink(missing_ok=True)
+        os.link(path, previous(path))
     write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before this one is."""
+    return path.with_stem(path.stem + ".previous")
+
+
+def replace_damaged(path: Path, say: Callable[[str], None]) -> None:
+    """Put the checkpoint before the last in its place if the last is damaged."""
+    if not path.exists() or not previous(path).exists():
+        return
+    try:
+        read_progress(path)
+    except TrainingError:
+        with suppress(TrainingError):  # both are damaged, which loading reports
+            update = read_progress(previous(path)).update
+            os.replace(previous(path), path)
+            say(f"{path}: damaged; replaced by the checkpoint before it, of update {update}")
 
 
 def check_same(path: Path, settings: Mapping[str, Any]) -> None:
@@ -94,6 +120,19 @@ def _restore(tensors: Mapping[str, Tensor], model: nn.Module, optimiser: Optimis
         if f"adam.step.{name}" in tensors:  # a parameter that never had a gradient has no state
             state = {key: tensors[f"adam.{key}.{name}"] for key in STATE[type(optimiser)]}
             optimiser.state[parameter] = {key: t.to(parameter.device) if t.dim() else t for key, t in state.items()}
+
+
+def average_epochs(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of epochs of a run."""
+    try:
+        return average(paths)
+    except (SafetensorError, OSError, KeyError) as error:
+        names = ", ".join(path.name for path in paths)
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"{paths[0].parent}: the weights of an epoch, one of {names}, cannot be read ({reason}); "
+            "delete this folder to start the run again"
+        ) from None
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

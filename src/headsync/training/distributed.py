@@ -6,6 +6,7 @@ nothing here does anything.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # DDP would import it later, and its default arguments would keep the process group alive
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
@@ -68,7 +70,11 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """Meet the other processes of the run, if there are any; the setting is "auto", "cpu" or "cuda"."""
+    """Meet the other processes of the run, if there are any; the setting is "auto", "cpu" or "cuda".
+
+    At the end gloo's threads are joined. A thread that still releases a tensor when Python finalises asks for the GIL,
+    is unwound by `pthread_exit` inside a C++ destructor, and aborts the process. The caller must not keep the model.
+    """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
     ranks = Ranks(rank, count, device_of(device, local)) if count > 1 else Ranks(device=device_of(device, local))
@@ -81,13 +87,17 @@ def joined(device: str) -> Iterator[Ranks]:
     called = PrefixStore(meeting(store, rank, count), store)
     backend = "nccl" if ranks.device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=called, rank=rank, world_size=count)
+    group = dist.group.WORLD  # the last reference: its destructor joins gloo's threads without holding the GIL
     try:
         yield ranks
+        ranks.total(torch.zeros(1))  # no process ends before the first has written the model
     except RuntimeError as error:
         if any(word in str(error).lower() for word in _LOST):
             raise TrainingError(f"process {rank}: another process of this run has ended ({_line(error)})") from None
         raise
+    gc.collect()  # DDP refers to the group, and is part of reference cycles
     dist.destroy_process_group()
+    del group
 
 
 def meeting(store: Store, rank: int, count: int) -> str:

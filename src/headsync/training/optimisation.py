@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from headsync.attention.base import at_least_single
+from headsync.attention.cif import CIF
 from headsync.config import TrainingConfig
 from headsync.errors import TrainingError
 from headsync.training.bucketing import Share
@@ -101,7 +102,8 @@ class Updater:
 
 def _distributed(model: nn.Module, ranks: Ranks) -> nn.Module:
     devices = [ranks.device] if ranks.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices, find_unused_parameters=True)
+    unused = any(isinstance(module, CIF) for module in model.modules())  # it makes no use of queries
+    return DistributedDataParallel(model, device_ids=devices, find_unused_parameters=unused)
 
 
 def recompute(layers: Sequence[nn.Module], method: str) -> None:

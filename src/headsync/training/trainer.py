@@ -28,9 +28,10 @@ from headsync.training.bucketing import Share, Split
 from headsync.training.checkpoint import (
     Optimiser,
     Progress,
-    average,
+    average_epochs,
     check_same,
     load_checkpoint,
+    replace_damaged,
     save_checkpoint,
     save_weights,
 )
@@ -192,7 +193,7 @@ class Trainer(Generic[P, R]):
     def write_model(self, result: R) -> None:
         """Write the mean of the epochs to average so far as a model folder."""
         write_atomically(self.model_folder / CARD, self.task.card(self.progress, result).encode())
-        weights = average([self.epoch_weights(epoch) for _, epoch in self.progress.best])
+        weights = average_epochs([self.epoch_weights(epoch) for _, epoch in self.progress.best])
         with checksummed(self.model_folder):
             save_weights(self.model_folder / WEIGHTS, weights)
 
@@ -256,11 +257,19 @@ def train_config(
     torch.set_num_threads(config.training.threads)
     keep_memory()
     with joined(config.training.device) as ranks:
-        try:
-            trainer = start(config, say if ranks.first else _silent, ranks)
-        except ConfigError as error:
-            raise ConfigError(f"{recipe}: {error}") from None
-        return trainer.train()
+        return _train(config, recipe, start, say if ranks.first else _silent, ranks)
+
+
+def _train(
+    config: Config, recipe: Path, start: Callable[[Config, Say, Ranks], Trainer[Any, Any]], say: Say, ranks: Ranks
+) -> Path:
+    """The trainer ends with this call, before the processes of the run part."""
+    ranks.shared(lambda: replace_damaged(Path(config.training.folder) / CHECKPOINT, say))
+    try:
+        trainer = start(config, say, ranks)
+    except ConfigError as error:
+        raise ConfigError(f"{recipe}: {error}") from None
+    return trainer.train()
 
 
 def check_folder(config: Config, vocabulary: Vocabulary) -> Path:
