@@ -114,6 +114,7 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"model": "other"}, r"model digits-en \([0-9a-f]{8}\) -> other \([0-9a-f]{8}\)"),
         ({"settings": (("beam", 2),)}, r"beam not set -> 2"),
         ({"hotwords": (("one", 2.0),)}, r"hotwords not set -> \[\['one', 2\.0\]\]"),
+        ({"phrases": ("one",)}, r"phrases not set -> \['one'\]"),
     ],
 )
 def test_texts_of_another_model_or_other_settings_are_never_taken_over(

@@ -84,6 +84,8 @@ def test_every_setting_of_the_search_is_a_typed_argument() -> None:
         ({"threads": "2"}, "threads = '2' must be an integer of 1 or more"),
         ({"threads": 0}, "threads = 0 must be an integer of 1 or more"),
         ({"hotwords": "nine one one"}, "hotwords = 'nine one one' must be a list"),
+        ({"phrases": "nine one one"}, "phrases = 'nine one one' must be a list"),
+        ({"phrases": ["nine", "elephant"]}, 'the phrase "elephant" is not possible'),
         ({"lm_weight": 0.5}, "lm_weight = 0.5 requires a language model; pass one as lm"),
     ],
 )

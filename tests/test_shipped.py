@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -71,6 +72,44 @@ def test_cutting_a_demo_recording_changes_no_event(recognizer: Recognizer) -> No
     events += pieces.finish()
     assert events == expected
     assert any(isinstance(event, Final) for event in events)
+
+
+PHRASES = ["one two", "Three!"]
+
+
+def of_phrases(text: str) -> bool:
+    return re.fullmatch(r"((one two|three)( |$))*", text) is not None
+
+
+@pytest.mark.parametrize("recording", sorted(RECORDINGS.glob("*.flac")), ids=lambda path: path.stem)
+def test_a_phrase_list_restricts_the_text_of_the_demo(recognizer: Recognizer, recording: Path) -> None:
+    """However the audio is cut; and with [unk] only phrases that were said are printed."""
+    samples, rate = read_audio(recording)
+    whole = recognizer.session(phrases=PHRASES)
+    expected = whole.push(samples, rate) + whole.finish()
+    pieces, rng = recognizer.session(phrases=PHRASES), np.random.default_rng(2)
+    cuts = np.sort(rng.integers(0, len(samples), 20))
+    events = [event for piece in np.split(samples, cuts) for event in pieces.push(piece, rate)] + pieces.finish()
+    assert events == expected
+    assert of_phrases(" ".join(event.text for event in events if isinstance(event, Final)))
+    said = recording.with_suffix(".txt").read_text().split()
+    digits = recognizer.session(phrases=["one", "three", "[unk]"])
+    finals = [event for event in digits.push(samples, rate) + digits.finish() if isinstance(event, Final)]
+    kept = [word for final in finals for word in final.text.split() if word != "[unk]"]
+    assert kept == [word for word in said if word in ("one", "three")]
+
+
+def test_a_phrase_list_restricts_real_digits(recognizer: Recognizer, shared_data: Path) -> None:
+    takes, sexes = find_takes(shared_data / "AudioMNIST")
+    for speaker in split_speakers(sexes)["test"][:4]:
+        said = [read_audio(takes[speaker][digit][0]) for digit in (1, 2, 3, 3, 1, 2)]
+        samples = np.concatenate([resample(mix_down(samples), rate) for samples, rate in said])
+        session = recognizer.session(phrases=PHRASES)
+        finals = [event for event in session.push(samples, RATE) + session.finish() if isinstance(event, Final)]
+        assert " ".join(final.text for final in finals) == "one two three three one two"
+        other = recognizer.session(phrases=["four five", "six"])
+        finals = [event for event in other.push(samples, RATE) + other.finish() if isinstance(event, Final)]
+        assert re.fullmatch(r"((four five|six)( |$))*", " ".join(final.text for final in finals))
 
 
 def test_real_digits_of_speakers_it_never_heard(recognizer: Recognizer, shared_data: Path) -> None:

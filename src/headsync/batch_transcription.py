@@ -45,9 +45,11 @@ class Job:
     lm: Path | None = None
     hotwords: tuple[tuple[str, float], ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
+    phrases: tuple[str, ...] = ()
 
     def load(self) -> Recognizer:
-        return Recognizer.load(self.model, lm=self.lm, hotwords=self.hotwords, **dict(self.settings))
+        lists: dict[str, Any] = {"hotwords": self.hotwords, "phrases": self.phrases}
+        return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
 
     def identity(self) -> Identity:
         """What determines the text of a recording: the files of the model and of the language model, and settings."""
@@ -55,6 +57,8 @@ class Job:
         settings = {key: value for key, value in self.settings if value is not None and (key, value) != _ANY_ENGINE}
         if self.hotwords:
             settings["hotwords"] = [list(pair) for pair in self.hotwords]
+        if self.phrases:
+            settings["phrases"] = list(self.phrases)
         identity: Identity = {"model": name, "checksum": checksum(folder), "settings": settings}
         return identity | ({"lm": str(self.lm), "lm_checksum": checksum(self.lm)} if self.lm else {})
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headsync.config import DecodingConfig, EndpointConfig, SearchSettings
-from headsync.decoding.build import build_search
+from headsync.decoding.build import build_phrases, build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream
 from headsync.endpointing.endpointer import build_endpointer
@@ -49,11 +49,12 @@ class Recognizer:
         lm: LanguageModel | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
         endpoint: EndpointConfig | None = None,  # None: as stored with the model
+        phrases: Sequence[str] = (),
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
         self.features = build_features(folder.config)
-        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
+        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords, phrases)
         self.endpointer = build_endpointer(endpoint or folder.config.endpoint, folder.config.frame_rate)
 
     @classmethod
@@ -66,13 +67,15 @@ class Recognizer:
         engine: str = "auto",
         lm: str | Path | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
+        phrases: Sequence[str] = (),
         **settings: Unpack[SearchSettings],
     ) -> Recognizer:
         """Load a shipped model by name (None: the default model) or a model folder.
 
         `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `threshold`
         is the halting threshold of each head. `lm` is the folder of a language model or an ARPA file. `hotwords` are
-        phrases to favour, alone or with a boost in log probability. All other arguments are settings of
+        phrases to favour, alone or with a boost in log probability. `phrases` restricts the text to these phrases and
+        their sequences; "[unk]" among them stands for other speech. All other arguments are settings of
         `DecodingConfig` and `EndpointConfig` (`beam=10`, `pause_seconds=0.8`, ...); None: as stored with the model.
         """
         _check_arguments(threshold, threads, hotwords)
@@ -82,17 +85,20 @@ class Recognizer:
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
             raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
         network = load_engine(folder, threshold, threads, engine)
-        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint)
+        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint, phrases)
 
-    def session(self, attention: bool = False) -> Session:
-        """A new stream; `attention`: with an `Attention` event for each token."""
-        return Session(self, attention)
+    def session(self, attention: bool = False, phrases: Sequence[str] | None = None) -> Session:
+        """A new stream; `attention`: with an `Attention` event for each token.
 
-    def async_session(self, attention: bool = False) -> AsyncSession:
+        `phrases` replaces the phrase list of the recogniser for this stream; an empty one allows all text.
+        """
+        return Session(self, attention, phrases)
+
+    def async_session(self, attention: bool = False, phrases: Sequence[str] | None = None) -> AsyncSession:
         """A new stream for asyncio."""
         from headsync.async_session import AsyncSession
 
-        return AsyncSession(self.session(attention))
+        return AsyncSession(self.session(attention, phrases))
 
     def transcribe(self, audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None = None) -> list[Final]:
         """A whole recording, an audio file or samples and their rate: the same as pushing it piece by piece."""
@@ -108,13 +114,16 @@ class Session:
     As a context manager it is closed at the end of the block: call `finish` inside the block for the last events.
     """
 
-    def __init__(self, recognizer: Recognizer, attention: bool = False) -> None:
+    def __init__(self, recognizer: Recognizer, attention: bool = False, phrases: Sequence[str] | None = None) -> None:
         self._recognizer = recognizer
+        search: Any = recognizer.search
+        if phrases is not None:
+            search = replace(search, phrases=build_phrases(phrases, recognizer.vocabulary))
         self._resampler: Resampler | None = None
         self._features: Any = recognizer.features.start()
         statistics, features = recognizer.folder.statistics, recognizer.features
         self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, features)
-        self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
+        self._decoder = DecoderStream.start(search, recognizer.endpointer, recognizer.vocabulary, attention)
         self._lock = Lock()
         self._finished = False
         self._pushed_samples = self._resampled_samples = 0

@@ -37,7 +37,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["user-perceived latency"].startswith("0.20 s  (p90 0.20, p95")
     assert figures["unstable partial words"] == "0.00%"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
-    decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "engine": "auto"}
+    decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "phrases": [], "engine": "auto"}
     assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["error_rate"] == pytest.approx(1 / 3, abs=1e-4)

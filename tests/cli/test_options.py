@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import run
-from headsync.cli.options import HOTWORD_BOOST, endpoint_settings, read_hotwords
+from headsync.cli.options import HOTWORD_BOOST, SearchOptions, endpoint_settings, read_hotwords
 from headsync.errors import ConfigError, DataError
 
 
@@ -36,6 +36,15 @@ def test_hotwords_with_and_without_a_boost(tmp_path: Path) -> None:
     file.write_text("\ufeffnine one one\n\n  double seven :4.5\nseven:up :-1\n")
     assert read_hotwords(file) == [("nine one one", HOTWORD_BOOST), ("double seven", 4.5), ("seven:up", -1.0)]
     assert read_hotwords(None) == []
+
+
+def test_phrases_stand_on_lines_and_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "phrases.txt"
+    file.write_text("turn it on\n\n [unk] \n")
+    assert SearchOptions(phrases=file, phrase=["stop"]).arguments()["phrases"] == ["turn it on", "[unk]", "stop"]
+    assert SearchOptions().arguments()["phrases"] == []
+    with pytest.raises(DataError, match=r"none.txt: the phrases cannot be read"):
+        SearchOptions(phrases=tmp_path / "none.txt").arguments()
 
 
 def test_invalid_hotwords_are_errors(tmp_path: Path) -> None:

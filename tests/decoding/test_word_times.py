@@ -30,7 +30,7 @@ def evidence(*spikes: tuple[int, int], frames: int = 100) -> SpeechFrames:
 def times(
     vocabulary: Vocabulary, hypothesis: Hypothesis, heard: SpeechFrames, first: int = 0
 ) -> list[tuple[str, float, float]]:
-    words = timed_words(vocabulary, hypothesis, heard, first, CONFIG, LOG_MEL)
+    words = timed_words(vocabulary.words(hypothesis.tokens), hypothesis, heard, first, CONFIG, LOG_MEL)
     return [(word.text, word.start_seconds, word.end_seconds) for word in words]
 
 

@@ -160,6 +160,7 @@ def test_two_folders_of_the_same_name_are_served_under_given_names(tmp_path: Pat
     ({"settings": {"evidence": 0.1}}, "cannot set"),
     ({"settings": {"beam": "wide"}}, "whole number"),
     ({"hotwords": ["elephant"]}, "elephant"),
+    ({"phrases": ["nine", "elephant"]}, "elephant"),
     ({"sample_rate": 100}, "sample rate"),
 ])  # fmt: skip
 def test_wishes_that_cannot_be(running: Running, fields: dict[str, Any], said: str) -> None:
@@ -172,23 +173,42 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
     return {"rate" if name == "sample_rate" else name: value for name, value in fields.items()}
 
 
+async def vosk_client(url: str, samples: np.ndarray, config: str) -> list[dict[str, Any]]:
+    async with websockets.connect(url) as connection:
+        await connection.send(config)
+        answers = []
+        for piece in np.array_split(samples, len(samples) // 1600):
+            await connection.send(piece.tobytes())
+            answers.append(json.loads(await connection.recv()))
+        await connection.send('{"eof" : 1}')
+        answers.append(json.loads(await connection.recv()))
+        await asyncio.wait_for(connection.wait_closed(), 60)
+        return answers
+
+
+def test_the_phrase_list_of_a_stream(running: Running, recordings: Recordings) -> None:
+    """As `/v1/stream` and as Vosk's clients take it; other streams are not restricted."""
+    _, samples, rate = recordings[0]
+    phrases = ["one", "three", "[unk]"]
+    text = " ".join(expected(running.state.service(), samples, rate))
+    session = running.state.open_session(SessionOptions(phrases=phrases))
+    finals_alone = [event for event in session.push(samples, rate) + session.finish() if isinstance(event, Final)]
+    restricted = " ".join(final.text for final in finals_alone)
+    assert {*restricted.split()} == {*phrases}
+    assert restricted != text
+    messages = asyncio.run(stream(running.ws("/v1/stream"), samples, rate, phrases=phrases))
+    assert " ".join(finals(messages)) == restricted
+    config = json.dumps({"config": {"sample_rate": rate, "phrase_list": ["three one", "[unk]"]}})
+    answers = asyncio.run(vosk_client(running.ws("/vosk"), samples, config))
+    assert " ".join(answer["text"] for answer in answers if answer.get("text")) == restricted
+    assert " ".join(finals(asyncio.run(stream(running.ws("/v1/stream"), samples, rate)))) == text
+
+
 @pytest.mark.parametrize("path", ["/", "/vosk"])
 def test_a_client_written_for_vosk_server(running: Running, recordings: Recordings, path: str) -> None:
     _, samples, rate = recordings[0]
 
-    async def client() -> list[dict[str, Any]]:
-        async with websockets.connect(running.ws(path)) as connection:
-            await connection.send(f'{{ "config" : {{ "sample_rate" : {rate} }} }}')
-            answers = []
-            for piece in np.array_split(samples, len(samples) // 1600):
-                await connection.send(piece.tobytes())
-                answers.append(json.loads(await connection.recv()))
-            await connection.send('{"eof" : 1}')
-            answers.append(json.loads(await connection.recv()))
-            await asyncio.wait_for(connection.wait_closed(), 60)
-            return answers
-
-    answers = asyncio.run(client())
+    answers = asyncio.run(vosk_client(running.ws(path), samples, f'{{ "config" : {{ "sample_rate" : {rate} }} }}'))
     results = [answer for answer in answers if "text" in answer]
     assert all(answer.keys() == {"partial"} for answer in answers if answer not in results)
     assert [answer["text"] for answer in results if answer["text"]] == expected(running.state.service(), samples, rate)

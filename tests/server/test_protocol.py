@@ -125,6 +125,8 @@ def test_half_a_sample_at_the_end_is_dropped() -> None:
     ('{"type": "start", "hotwords": "one"}', "setting"),
     ('{"type": "start", "hotwords": [1]}', "setting"),
     ('{"type": "start", "hotwords": [{"phrase": "one", "boost": "much"}]}', "setting"),
+    ('{"type": "start", "phrases": "one"}', "setting"),
+    ('{"type": "start", "phrases": [1]}', "setting"),
     ('{"type": "start", "model": "another"}', "model"),
     ('{"type": "start", "sample_rate": 7}', "audio"),
 ])  # fmt: skip
@@ -154,7 +156,7 @@ def test_escaped_surrogate_pairs_are_valid() -> None:
 
 
 @pytest.mark.parametrize(("typo", "said"), [
-    ("zzz", "known here: attention, format, hotwords, model, progress, sample_rate, settings, version"),
+    ("zzz", "known here: attention, format, hotwords, model, phrases, progress, sample_rate, settings, version"),
     ("hotword", 'did you mean "hotwords"?'),
     ("seting", 'did you mean "settings"?'),
     ("sample_rat", 'did you mean "sample_rate"?'),
@@ -186,9 +188,14 @@ def test_settings_and_hotwords_are_handed_on() -> None:
 
     hotwords = ["nine", {"phrase": "two one", "boost": 3}, {"phrase": "six"}]
     start = {"type": "start", "model": "other", "attention": True, "settings": {"beam": 4}, "hotwords": hotwords}
+    start["phrases"] = ["two one", "[unk]"]
     (ready,) = NativeStream(["fake", "other"], remember, LIMITS).receive(json.dumps(start)).messages
     assert ready["model"] == "other"
-    assert asked == [SessionOptions("other", {"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)], True)]
+    assert asked == [
+        SessionOptions(
+            "other", {"beam": 4}, [("nine", 2.0), ("two one", 3.0), ("six", 2.0)], True, ("two one", "[unk]")
+        )
+    ]
 
 
 def test_progress_is_told_to_those_who_ask() -> None:

@@ -127,6 +127,21 @@ def test_alternatives() -> None:
     assert third["confidence"] < 1e-9
 
 
+def test_the_words_of_a_phrase_list_are_the_only_ones() -> None:
+    asked: list[SessionOptions] = []
+
+    def remember(options: SessionOptions) -> FakeSession:
+        asked.append(options)
+        return open_fake(options)
+
+    stream = VoskStream(remember, Limits())
+    message = '{"config": {"sample_rate": 16000, "phrase_list": ["oh one two three", "two one", "[unk]"]}}'
+    assert stream.receive(message).close_code is None
+    assert stream.receive('{"config": {"words": true}}').close_code is None  # the list stays
+    stream.receive(sound(0.1, 16_000))
+    assert asked == [SessionOptions(phrases=("oh", "one", "two", "three", "[unk]"))]
+
+
 def test_a_config_after_sound_changes_nothing() -> None:
     stream = VoskStream(open_fake, Limits())
     stream.receive(sound(0.1))
@@ -138,6 +153,7 @@ def test_a_config_after_sound_changes_nothing() -> None:
 @pytest.mark.parametrize("message", [
     "garbage", "[]", "{}", '{"eof": 0}', '{"config": 3}', '{"config": {"sample_rate": "fast"}}',
     '{"config": {"sample_rate": "\\ud800"}}', '{"\\ud800": 1}', '{"config": {"model": "\\ud800"}}',
+    '{"config": {"phrase_list": "one"}}', '{"config": {"phrase_list": [1]}}',
     '{"config": {"sample_rate": Infinity}}', '{"config": {"max_alternatives": null}}',
 ])  # fmt: skip
 def test_what_is_not_understood_closes_the_connection(message: str) -> None:

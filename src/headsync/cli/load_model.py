@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 
 def load_recognizer(
-    model: str | None, *, lm: Path | None = None, hotwords: Sequence[tuple[str, float]] = (), **settings: Any
+    model: str | None,
+    *,
+    lm: Path | None = None,
+    hotwords: Sequence[tuple[str, float]] = (),
+    phrases: Sequence[str] = (),
+    **settings: Any,
 ) -> Recognizer:
     """Load a model by name or folder; None is the default model, a setting of None its stored value."""
     from headsync.recognizer import Recognizer
 
     with option_names():
-        return Recognizer.load(model, lm=lm, hotwords=hotwords, **settings)
+        return Recognizer.load(model, lm=lm, hotwords=hotwords, phrases=phrases, **settings)
 
 
 _OPTIONS = {

@@ -66,6 +66,10 @@ class SearchOptions:
     hotwords: Annotated[
         Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
+    phrases: Annotated[
+        Path | None, _option(help="Text file of the only phrases of the text, one per line; [unk] is other speech.")
+    ] = None
+    phrase: Annotated[list[str] | None, _option(help="A phrase of such a list; repeatable.")] = None
     endpoint: Annotated[
         str | None, _option("--endpoint", help="When utterances end, in seconds: pause=1.2,length=20,silence=10.")
     ] = None
@@ -79,8 +83,13 @@ class SearchOptions:
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `load_recognizer`."""
-        hotwords = read_hotwords(self.hotwords)
-        return {"engine": self.engine.value, "lm": self.lm, "hotwords": hotwords, **self.settings}
+        lists = {"hotwords": read_hotwords(self.hotwords), "phrases": self.phrase_list()}
+        return {"engine": self.engine.value, "lm": self.lm, **lists, **self.settings}
+
+    def phrase_list(self) -> list[str]:
+        """The phrases of the file and of the command line."""
+        lines = [] if self.phrases is None else _read_lines(self.phrases, "phrases")
+        return [line.strip() for _, line in lines] + (self.phrase or [])
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -128,13 +137,18 @@ def read_hotwords(path: Path | None) -> list[tuple[str, float]]:
     """Phrases and their boosts, one per line; a boost follows a colon."""
     if path is None:
         return []
+    return [_parse_hotword(line, f"{path}, line {number}") for number, line in _read_lines(path, "hotwords")]
+
+
+def _read_lines(path: Path, what: str) -> list[tuple[int, str]]:
+    """The lines of a text file that are not empty, with their numbers."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the hotwords cannot be read ({error}); name a text file.") from None
-    found = [_parse_hotword(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+        raise DataError(f"{path}: the {what} cannot be read ({error}); name a text file.") from None
+    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
-        raise DataError(f"{path}: the file contains no hotwords; write one per line.")
+        raise DataError(f"{path}: the file contains no {what}; write one per line.")
     return found
 
 

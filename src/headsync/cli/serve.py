@@ -117,9 +117,10 @@ def serve(
     from headsync.server.origin import check_origin
     from headsync.server.single_process import ServeOptions
 
-    phrases = tuple(options.read_hotwords(search.hotwords))
+    hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
     names: list[str | None] = [*models] if models else [None]
-    shared = (search.lm, phrases, tuple(search.settings.items()), threads, not no_batching, search.engine.value)
+    settings = tuple(search.settings.items())
+    shared = (search.lm, hotwords, settings, threads, not no_batching, search.engine.value, phrases)
     limits = Limits(
         streams=streams,
         stream_seconds=stream_seconds,

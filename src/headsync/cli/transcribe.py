@@ -126,8 +126,8 @@ def _transcribe_manifest(
     from headsync.batch_transcription import Job, here, on_ray
 
     assert batch.manifest is not None
-    hotwords = tuple(options.read_hotwords(search.hotwords))
-    job = Job(model, search.lm, hotwords, (("engine", search.engine.value), *settings.items()))
+    hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
+    job = Job(model, search.lm, hotwords, (("engine", search.engine.value), *settings.items()), phrases)
     out = batch.out or Path(f"{batch.manifest.stem}-transcripts.jsonl")
     run = here if batch.cluster is _Cluster.here else on_ray(batch.workers, batch.address)
     _run_batch(job, batch.manifest, out, run)

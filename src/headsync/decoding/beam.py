@@ -30,6 +30,7 @@ from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
 from headsync.decoding.lookahead import Limit, gated_base
 from headsync.decoding.pending_step import Answers, PendingStep, decided_answers, rows_of
+from headsync.decoding.phrases import Phrases
 from headsync.decoding.scoring import Candidates, CtcScorer, JointScorer
 from headsync.engine import NO_LIMIT, BoolArray, Engine, IntArray, Memory, Window
 from headsync.engine.state_tree import take_rows
@@ -49,10 +50,11 @@ class Search:
     end: int  # the token <sos>/<eos>
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
+    phrases: Phrases | None = None
 
     @cached_property
     def joint(self) -> JointScorer:
-        return JointScorer(self.config, self.end, self.hotwords)
+        return JointScorer(self.config, self.end, self.hotwords, self.phrases)
 
     def _lm_for(self, use: str) -> LanguageModel | None:
         """The language model, if it is used so: in every step (fusion), or on texts that have ended (rescoring)."""
@@ -126,7 +128,7 @@ class Search:
         assert step.answers is not None
         beam = self._carry(beam, speech, speech.frames if final else int(step.answers.used_B.max()))
         ctc = None if beam.ctc is None else CtcScorer(beam.ctc, speech.log_ctc_TV)
-        found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc)
+        found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc, ends=final)
         ends_BK = found.token_BK == self.end
         if not final:
             found = found.allowed(~(ends_BK & self._no_further(beam, step.answers, found)[:, None]))
@@ -175,7 +177,7 @@ class Search:
 
     def _places(self, found: Candidates, prefers_B: BoolArray | None) -> list[tuple[int, int]]:
         places = best_first(found.joint_BK, self.config.beam)
-        if prefers_B is None or self.hotwords is None:  # nothing is lent
+        if prefers_B is None or not self.joint.lends:
             return places
         ends = [(int(row), int((found.token_BK[row] == self.end).argmax())) for row in np.flatnonzero(prefers_B)]
         return places + [place for place in ends if place not in places]
@@ -202,6 +204,7 @@ class Search:
             hotwords=float(found.hotwords_BK[place]),
             confidences=(*h.confidences, sure) if writes else h.confidences,
             node=self.hotwords.after(h.node, token) if self.hotwords and writes else h.node,
+            phrases=self.phrases.after(h.phrases, token) if self.phrases and writes else h.phrases,
             traces=h.with_trace(given.trace_B[place[0]]) if writes else h.traces,
         )
 

@@ -95,7 +95,7 @@ class BlockwiseSearch(Search):
         assert beam.ctc is not None
         ctc = CtcScorer(beam.ctc, speech.log_ctc_TV)
         found = self.joint.candidates(
-            beam.live, step.answers.log_p_BV, step.language_BV, ctc if self.config.ctc_weight else None
+            beam.live, step.answers.log_p_BV, step.language_BV, ctc if self.config.ctc_weight else None, ends=False
         )
         stops_BK = self._stops(beam.live, found, ctc)
         best = best_first(found.joint_BK, self.config.beam if self.config.policy == "published" else 1)

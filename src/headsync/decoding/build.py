@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from headsync.config import HOTWORD_BOOST, Config, DecodingConfig
@@ -15,6 +16,9 @@ from headsync.decoding.blockwise import BlockwiseSearch
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
 from headsync.decoding.lookahead import limit_of
+from headsync.decoding.phrase_text import UNKNOWN_WORD
+from headsync.decoding.phrase_tree import Spellings, letters_of
+from headsync.decoding.phrases import Phrases
 from headsync.decoding.published import PublishedSearch
 from headsync.decoding.triggered import TriggeredSearch
 from headsync.engine import Engine
@@ -51,6 +55,9 @@ class Searcher(Protocol[B]):
     @property
     def config(self) -> DecodingConfig: ...
 
+    @property
+    def phrases(self) -> Phrases | None: ...
+
     def start(self, trace: bool = False) -> B:
         """The beam of a new utterance; `trace`: its hypotheses record where the heads attended."""
 
@@ -68,18 +75,22 @@ def build_search(
     vocabulary: Vocabulary,
     lm: LanguageModel | None = None,
     hotwords: Sequence[str | tuple[str, float]] | None = None,
+    phrases: Sequence[str] = (),
 ) -> Searcher[Any]:
-    """The search for the attention and the policy of a model; hotwords are phrases, alone or with a boost."""
+    """The search for the attention and the policy of a model.
+
+    `hotwords` are phrases to favour, alone or with a boost; `phrases` are the only ones, if there are any.
+    """
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
-    limit = limit_of(name)
+    limit, only = limit_of(name), build_phrases(phrases, vocabulary)
     if name == "triggered":
         if not decoding.ctc_weight:
             raise ConfigError("decoding.ctc_weight = 0 disables CTC, which triggered attention requires")
-        return TriggeredSearch(engine, decoding, end, config.decoder.trigger_frames, lm, tree)
+        return TriggeredSearch(engine, decoding, end, config.decoder.trigger_frames, lm, tree, only)
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch
-    return kind(engine, limit, decoding, end, lm, tree)
+    return kind(engine, limit, decoding, end, lm, tree, only)
 
 
 def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:
@@ -95,6 +106,34 @@ def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Voca
         first = [number for token, number in places.items() if token.startswith(MARK)]
         return Hotwords.build(phrases, vocabulary.size, first=first)
     return Hotwords.build(phrases, vocabulary.size, space=places.get(SPACE))
+
+
+def build_phrases(phrases: Sequence[str], vocabulary: Vocabulary) -> Phrases | None:
+    """The automaton of a phrase list; None if there are no phrases. Equal lists share it."""
+    if isinstance(phrases, str) or not all(isinstance(phrase, str) for phrase in phrases):
+        raise ConfigError(f'phrases = {phrases!r} must be a list of texts, for example ["yes", "no", "[unk]"]')
+    return _compiled(tuple(phrases), vocabulary) if phrases else None
+
+
+@lru_cache(maxsize=16)
+def _compiled(phrases: tuple[str, ...], vocabulary: Vocabulary) -> Phrases:
+    spellings = Spellings.of(vocabulary)
+    given = [phrase for phrase in phrases if phrase.strip().casefold() != UNKNOWN_WORD]
+    words = [_words_of(phrase, spellings) for phrase in given]
+    return Phrases.build(words, spellings, unknown=len(given) < len(phrases))
+
+
+def _words_of(phrase: str, spellings: Spellings) -> list[str]:
+    """The words of a phrase in letters."""
+    if UNKNOWN_WORD in phrase.casefold():
+        raise ConfigError(f'the phrase "{phrase}" is not possible: {UNKNOWN_WORD} must be a phrase by itself')
+    words = [letters for word in phrase.split() if (letters := letters_of(word))]
+    if not words:
+        raise ConfigError(f'the phrase "{phrase}" is empty; it must have at least one letter or digit')
+    for n, word in enumerate(words):
+        if not spellings.spells(word, first=n == 0):
+            raise ConfigError(f'the phrase "{phrase}" is not possible: the vocabulary cannot spell "{word}"')
+    return words
 
 
 def _with_boost(hotword: str | tuple[str, float]) -> tuple[str, float]:

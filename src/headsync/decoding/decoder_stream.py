@@ -12,6 +12,7 @@ from typing import Any
 from headsync.decoding.build import Searcher, Texts
 from headsync.decoding.encoder_stream import Block
 from headsync.decoding.event_builder import NOTHING_EMITTED, Emitted, EventBuilder, Moment
+from headsync.decoding.phrase_text import PhraseText
 from headsync.decoding.speech_buffer import SpeechBuffer
 from headsync.endpointing.endpointer import Endpointer, EndpointState
 from headsync.events import Endpoint, Event, Reason
@@ -35,7 +36,8 @@ class DecoderStream:
     def start(
         cls, search: Searcher[Any], endpointer: Endpointer, vocabulary: Vocabulary, trace: bool = False
     ) -> DecoderStream:
-        builder = EventBuilder(vocabulary, search.config, trace, endpointer.always_final, endpointer.rate)
+        printed = PhraseText(vocabulary, search.phrases)
+        builder = EventBuilder(printed, search.config, trace, endpointer.always_final, endpointer.rate)
         buffer = SpeechBuffer(search.engine, endpointer.most_left)
         return cls(search, endpointer, builder, search.start(trace), buffer, endpointer.start())
 

@@ -10,10 +10,11 @@ from headsync.config import DecodingConfig
 from headsync.decoding.build import Texts
 from headsync.decoding.cost import cost_ratio
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
+from headsync.decoding.phrase_text import PhraseText
 from headsync.decoding.word_times import timed_words
 from headsync.events import Alternative, Attention, Event, Final, Partial, Word
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
-from headsync.text.vocabulary import Vocabulary
+from headsync.text.vocabulary import Span
 
 
 class Emitted(NamedTuple):
@@ -43,19 +44,24 @@ class EventBuilder:
     `trace`: with an `Attention` event for each token. `always_final`: an utterance without text has a `Final` as well.
     """
 
-    vocabulary: Vocabulary
+    printed: PhraseText
     config: DecodingConfig
     trace: bool = False
     always_final: bool = False
     rate: FrameRate = LOG_MEL
 
     def partial(self, beam: Texts, moment: Moment, emitted: Emitted) -> tuple[list[Event], Emitted]:
-        """The events of an open utterance, as far as they are new."""
+        """The events of an open utterance, as far as they are new.
+
+        The words stay that all hypotheses share, since every later one descends from these. Where tokens spell words,
+        the last word may still grow until the next one begins.
+        """
         tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])
         events: list[Event] = list(self._traces(beam.best, moment, emitted, len(tokens)))
-        text, committed = self._text(beam.best), self._committed_words(tokens)
+        spans, committed = self.printed.words(beam.best.tokens), len(self.printed.committed(tokens))
+        text = _text(spans)
         if (text, committed) != (emitted.text, emitted.committed_words):
-            words = self._words(beam.best, moment)
+            words = self._words(spans, beam.best, moment)
             delay = _delay(words, moment.time_seconds)
             events.append(Partial(moment.utterance, text, words, delay, moment.time_seconds, committed))
         return events, Emitted(text, committed, max(emitted.traced_tokens, len(tokens)))
@@ -63,27 +69,24 @@ class EventBuilder:
     def final(self, beam: Texts, moment: Moment, emitted: Emitted) -> list[Event]:
         """The last events of an utterance; none where no text is to be shown or taken back."""
         best = beam.best
-        if not (self._text(best) or emitted.text or self.always_final):
+        if not (self.printed.ended(best.tokens) or emitted.text or self.always_final):
             return []
         traces = self._traces(best, moment, emitted, len(best.tokens))
         return [*traces, self._final(beam, moment)]
 
     def _final(self, beam: Texts, moment: Moment) -> Final:
-        best, words = beam.best, self._words(beam.best, moment)
+        best, spans = beam.best, self.printed.ended(beam.best.tokens)
+        words = self._words(spans, best, moment)
         layers, heads = moment.speech.memory.keys_BNHTD.shape[1:3]
         cost = cost_ratio(best.consumed, layers=layers, heads=heads, steps=best.steps, frames=moment.speech.frames)
         halts = tuple(moment.first_frame + t for t in best.halts)
         delay = _delay(words, moment.time_seconds)
-        others = tuple(Alternative(self._text(h), best.score - h.score) for h in beam.nbest(self.config.nbest)[1:])
-        shown = moment.utterance, self._text(best), words, delay, moment.time_seconds
+        others = tuple(self._alternative(h, best.score) for h in beam.nbest(self.config.nbest)[1:])
+        shown = moment.utterance, _text(spans), words, delay, moment.time_seconds
         return Final(*shown, halts, cost, others, best.stops)
 
-    def _committed_words(self, tokens: tuple[int, ...]) -> int:
-        """How many words stay: those that all hypotheses share, since every later one descends from these.
-
-        Where tokens spell words, the last word may still grow until the next one begins.
-        """
-        return len(self.vocabulary.words(tokens, complete=True))
+    def _alternative(self, hypothesis: Hypothesis, best: float) -> Alternative:
+        return Alternative(_text(self.printed.ended(hypothesis.tokens)), best - hypothesis.score)
 
     def _traces(self, best: Hypothesis, moment: Moment, emitted: Emitted, tokens: int) -> list[Attention]:
         """The attention of the first `tokens` tokens, which stay, as far as it is new."""
@@ -91,7 +94,7 @@ class EventBuilder:
 
     def _trace(self, best: Hypothesis, moment: Moment, number: int) -> Attention:
         assert best.traces is not None
-        trace, token = best.traces[number], self.vocabulary.tokens[best.tokens[number] - 1]
+        trace, token = best.traces[number], self.printed.vocabulary.tokens[best.tokens[number] - 1]
         halts = tuple(self._seconds(moment.first_frame + end) for end in trace.ends)
         start, frame = self._seconds(moment.first_frame + trace.first), self.rate.seconds
         return Attention(moment.utterance, number, token, start, frame, trace.weights, halts, moment.time_seconds)
@@ -99,11 +102,12 @@ class EventBuilder:
     def _seconds(self, frame: int) -> float:
         return round(frame * self.rate.seconds, 3)
 
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return self.vocabulary.decode(hypothesis.tokens)
+    def _words(self, spans: Sequence[Span], hypothesis: Hypothesis, moment: Moment) -> tuple[Word, ...]:
+        return timed_words(spans, hypothesis, moment.speech, moment.first_frame, self.config, self.rate)
 
-    def _words(self, hypothesis: Hypothesis, moment: Moment) -> tuple[Word, ...]:
-        return timed_words(self.vocabulary, hypothesis, moment.speech, moment.first_frame, self.config, self.rate)
+
+def _text(spans: Sequence[Span]) -> str:
+    return " ".join(span.text for span in spans)
 
 
 def _common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from headsync.decoding.attention_trace import AttentionTrace
 from headsync.decoding.ctc_prefix import CtcState
 from headsync.decoding.pending_step import PendingStep
+from headsync.decoding.phrases import START, PhraseState
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Memory, State
 from headsync.events import NO_STOPS, Stops
@@ -28,9 +29,10 @@ class Hypothesis:
     stops: Stops = NO_STOPS
     ctc: float = 0.0
     lm: float = 0.0
-    hotwords: float = 0.0
+    hotwords: float = 0.0  # and the phrase list
     confidences: tuple[float, ...] = ()  # probability of every token among all candidates of its step
     node: int = 0  # of the hotwords' tree
+    phrases: PhraseState = START  # in the phrase list
     traces: tuple[AttentionTrace, ...] | None = None  # of every token; None: not traced
 
     @property

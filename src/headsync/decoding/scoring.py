@@ -3,6 +3,7 @@
     joint = (1 - w) decoder + w CTC + lm_weight language model + length_bonus tokens + hotwords
 
 The decoder and CTC depend on frames, the others on tokens alone. `end_weight` scales the decoder's score of the end.
+The scores of a phrase list are added to those of hotwords; tokens that it excludes are impossible.
 
 Shapes: B hypotheses, K candidates of each, V classes.
 """
@@ -19,6 +20,7 @@ from headsync.config import DecodingConfig
 from headsync.decoding.ctc_prefix import CtcState, extensions, logsumexp, whole
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Hypothesis
+from headsync.decoding.phrases import Phrases
 from headsync.engine import BoolArray, IntArray
 from headsync.frontend.audio import FloatArray
 from headsync.lm import LanguageModel, Scores
@@ -55,11 +57,17 @@ class JointScorer:
     config: DecodingConfig
     end: int
     hotwords: Hotwords | None = None
+    phrases: Phrases | None = None
 
     @property
     def may_rise(self) -> bool:
         """Whether a longer text can score better than its beginning; sums of log probabilities cannot."""
         return self.config.length_bonus > 0 or self.hotwords is not None
+
+    @property
+    def lends(self) -> bool:
+        """Whether a score can depend on incomplete phrases."""
+        return self.hotwords is not None or (self.phrases is not None and self.phrases.unknown)
 
     def score(self, h: Hypothesis) -> float:
         """The joint score of a hypothesis from its parts."""
@@ -84,12 +92,21 @@ class JointScorer:
         return tokens_BV
 
     def candidates(
-        self, live: Sequence[Hypothesis], log_p_BV: FloatArray, lm_BV: Scores | None, ctc: CtcScorer | None
+        self,
+        live: Sequence[Hypothesis],
+        log_p_BV: FloatArray,
+        lm_BV: Scores | None,
+        ctc: CtcScorer | None,
+        ends: bool = True,
     ) -> Candidates:
-        """All tokens, or with CTC the `pre_beam` best by the other scorers."""
+        """All tokens, or with CTC the `pre_beam` best by the other scorers.
+
+        `ends`: <eos> ends the text; else it means that there is no further token yet, and an incomplete phrase has no
+        cost. What other speech costs is charged in both cases, since it may be charged for any token.
+        """
         attention_BV = _column([h.attention for h in live]) + self.decoder(log_p_BV)
         lm_BV = np.zeros_like(attention_BV) if lm_BV is None else _column([h.lm for h in live]) + lm_BV
-        hotwords_BV = self._hotwords(live, attention_BV)
+        hotwords_BV = self._hotwords(live, attention_BV, ends)
         joint_BV = (1 - self.config.ctc_weight) * attention_BV + hotwords_BV
         if self.config.lm_weight:
             joint_BV += self.config.lm_weight * lm_BV
@@ -116,9 +133,14 @@ class JointScorer:
 
     def settled(self, live: Sequence[Hypothesis], found: Candidates) -> Scores:
         """The joint scores without the boosts of incomplete phrases (B, K)."""
-        if self.hotwords is None:
-            return found.joint_BK
-        return found.joint_BK - np.take_along_axis(self.hotwords.lent([h.node for h in live]), found.token_BK, 1)
+        settled_BK = found.joint_BK
+        if self.hotwords is not None:
+            lent_BV = self.hotwords.lent([h.node for h in live])
+            settled_BK = settled_BK - np.take_along_axis(lent_BV, found.token_BK, 1)
+        if self.phrases is not None:
+            lent_BV = self.phrases.lent([h.phrases for h in live])
+            settled_BK = settled_BK - np.take_along_axis(lent_BV, found.token_BK, 1)
+        return settled_BK
 
     def _pre_beam(self, joint_BV: Scores) -> IntArray:
         """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
@@ -130,10 +152,16 @@ class JointScorer:
         best_BK = np.argpartition(ranked_BV, classes - most, axis=1)[:, classes - most :]
         return np.sort(best_BK, axis=1)
 
-    def _hotwords(self, live: Sequence[Hypothesis], like_BV: Scores) -> Scores:
-        if self.hotwords is None:
-            return np.zeros_like(like_BV)
-        return _column([h.hotwords for h in live]) + self.hotwords.scores([h.node for h in live])
+    def _hotwords(self, live: Sequence[Hypothesis], like_BV: Scores, ends: bool) -> Scores:
+        score_BV = np.zeros_like(like_BV) + _column([h.hotwords for h in live])
+        if self.hotwords is not None:
+            score_BV += self.hotwords.scores([h.node for h in live])
+        if self.phrases is not None:
+            phrases_BV = self.phrases.scores([h.phrases for h in live])
+            if not (ends or self.phrases.unknown):
+                phrases_BV[:, self.end] = 0.0
+            score_BV += phrases_BV
+        return score_BV
 
 
 def _column(values: list[float]) -> Scores:

@@ -32,6 +32,7 @@ from headsync.decoding.cost import count_stops
 from headsync.decoding.ctc_prefix import IMPOSSIBLE
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
+from headsync.decoding.phrases import Phrases
 from headsync.decoding.scoring import JointScorer
 from headsync.engine import NO_LIMIT, Engine, IntArray, Memory, State, Window
 from headsync.engine.state_tree import join_rows, take_rows
@@ -107,10 +108,11 @@ class TriggeredSearch:
     ahead: int  # frames that the decoder sees past a trigger
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
+    phrases: Phrases | None = None
 
     @cached_property
     def joint(self) -> JointScorer:
-        return JointScorer(self.config, self.end, self.hotwords)
+        return JointScorer(self.config, self.end, self.hotwords, self.phrases)
 
     def start(self, trace: bool = False) -> TriggeredBeam:
         fuses = self.language and self.config.lm_weight and self.config.lm_use == "fusion"
@@ -141,17 +143,28 @@ class TriggeredSearch:
     def _entries(self, before: dict[Tokens, Prefix], log_ctc_V: Scores, frame: int) -> dict[Tokens, Entry]:
         """The entries at a frame: after every prefix, proposed tokens and those that have entered before."""
         most = 5 + self.config.most_tokens_per_frame * frame
+        likely = self._likely(log_ctc_V)
         proposed = [
-            (*tokens, token) for token in self._proposed(log_ctc_V) for tokens in before if len(tokens) < most
-        ]  # fmt: skip
+            (*tokens, token)
+            for tokens, prefix in before.items()
+            if len(tokens) < most
+            for token in self._possible(prefix.h, likely)[: 2 * self.config.beam]
+        ]
         known = [tokens for tokens in before if tokens and tokens[:-1] in before]
         entries = {tokens: _entry(before[tokens[:-1]], tokens[-1], log_ctc_V) for tokens in (*known, *proposed)}
         return {tokens: entry for tokens, entry in entries.items() if entry.log_p > NEVER}
 
-    def _proposed(self, log_ctc_V: Scores) -> list[int]:
-        """The most probable tokens of a frame, twice as many as the beam holds."""
+    def _likely(self, log_ctc_V: Scores) -> list[int]:
+        """The tokens that may enter at a frame, most probable first."""
         tokens = (1 + np.flatnonzero(log_ctc_V[1 : self.end] >= np.log(LEAST))).tolist()
-        return sorted(tokens, key=lambda token: -log_ctc_V[token])[: 2 * self.config.beam]
+        return sorted(tokens, key=lambda token: -log_ctc_V[token])
+
+    def _possible(self, h: Hypothesis, tokens: list[int]) -> list[int]:
+        """Those that the phrase list allows."""
+        if self.phrases is None or not tokens:
+            return tokens
+        scores_V = self.phrases.scores([h.phrases])[0]
+        return [token for token in tokens if scores_V[token] > NEVER]
 
     def _moved(self, tokens: Tokens, old: Prefix | None, entry: Entry | None, log_ctc_V: Scores) -> Prefix:
         """A prefix after a frame; if it is new, or most of its probability enters here, this is its trigger."""
@@ -175,6 +188,9 @@ class TriggeredSearch:
         if self.hotwords is not None:
             boost = float(self.hotwords.scores([h.node])[0, token])
             h = replace(h, hotwords=h.hotwords + boost, node=self.hotwords.after(h.node, token))
+        if self.phrases is not None:
+            score = float(self.phrases.scores([h.phrases])[0, token])
+            h = replace(h, hotwords=h.hotwords + score, phrases=self.phrases.after(h.phrases, token))
         if old is None:
             return Prefix(h, parent.state, language=parent.language, parent=parent)
         return replace(old, h=h, parent=parent)
@@ -220,6 +236,8 @@ class TriggeredSearch:
             joint_V += self.config.lm_weight * parent.outlook_V
         if self.hotwords is not None:
             joint_V += self.hotwords.scores([parent.h.node])[0]
+        if self.phrases is not None:
+            joint_V += self.phrases.scores([parent.h.phrases])[0]
         joint_V[[0, self.end]] = NEVER
         p_V = np.exp(joint_V - joint_V.max())
         return np.asarray(p_V / p_V.sum())
@@ -280,6 +298,8 @@ class TriggeredSearch:
             h = replace(h, lm=h.lm + float(prefix.outlook_V[self.end]))
         if self.hotwords is not None:
             h = replace(h, hotwords=h.hotwords + float(self.hotwords.scores([h.node])[0, self.end]))
+        if self.phrases is not None:
+            h = replace(h, hotwords=h.hotwords - self.phrases.end_cost(h.phrases))
         return self._stepped(h, self.end, answer)
 
     def _last(self, prefixes: Sequence[Prefix]) -> IntArray:

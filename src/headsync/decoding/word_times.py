@@ -6,19 +6,21 @@ before its spike to the next token, but at most until `decoding.token_frames` af
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headsync.config import DecodingConfig
 from headsync.decoding.confidence import calibrated
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.events import Word
 from headsync.frontend.frame_rate import FrameRate
-from headsync.text.vocabulary import Vocabulary
+from headsync.text.vocabulary import Span
 
 LEAD_FRAMES = 1  # how long before its CTC spike a token begins
 
 
 def timed_words(
-    vocabulary: Vocabulary,
+    spans: Sequence[Span],
     hypothesis: Hypothesis,
     speech: SpeechFrames,
     first_frame: int,
@@ -30,7 +32,6 @@ def timed_words(
     `first_frame` is where in the stream the utterance begins.
     """
     spikes = token_frames(hypothesis, speech.spikes)
-    spans = vocabulary.words(hypothesis.tokens)
     starts = [max(0, spikes[span.first] - LEAD_FRAMES) for span in spans]
     words, before = [], 0
     for n, span in enumerate(spans):

@@ -24,10 +24,11 @@ class Limits:
     drain_seconds: float = 60.0  # for open streams to finish when the server stops
     beam: int = 20  # largest beam that a stream may choose
     hotwords: int = 100  # most hotwords in one stream
+    phrases: int = 1000  # longest phrase list of one stream
 
     def for_clients(self) -> dict[str, Any]:
         """The limits that the client of a stream must observe."""
-        names = ("stream_seconds", "message_bytes", "idle_seconds", "beam", "hotwords")
+        names = ("stream_seconds", "message_bytes", "idle_seconds", "beam", "hotwords", "phrases")
         return {name: getattr(self, name) for name in names}
 
 

@@ -23,7 +23,7 @@ from headsync.text.vocabulary import Vocabulary
 STREAM_SETTINGS = ("beam", "ctc_weight", "nbest", "pause_seconds", "longest_seconds", "silence_seconds")
 
 
-HOTWORD_CHARS = 200  # longest hotword; its tree grows with the square of its length
+PHRASE_CHARS = 200  # longest hotword or phrase; a hotword's tree grows with the square of its length
 MAX_LISTED_WORDS = 50  # a longer vocabulary is not listed
 
 
@@ -38,13 +38,19 @@ class ModelOptions:
     threads: int = 1
     batching: bool = True
     engine: str = "auto"
+    phrases: tuple[str, ...] = ()
 
 
 class ModelService:
     """Opens sessions of one model. With batching, all sessions share the network."""
 
     def __init__(
-        self, recognizer: Recognizer, hotwords: Sequence[tuple[str, float]], batching: bool, name: str | None = None
+        self,
+        recognizer: Recognizer,
+        hotwords: Sequence[tuple[str, float]],
+        batching: bool,
+        name: str | None = None,
+        phrases: Sequence[str] = (),
     ) -> None:
         self.name = name or recognizer.folder.path.resolve().name
         self.created = int(recognizer.folder.weights.stat().st_mtime)
@@ -52,7 +58,7 @@ class ModelService:
         self.description = model_card.summary(recognizer.folder.path)
         self.languages = model_card.languages(recognizer.folder.path)
         self.vocabulary = _short_word_list(recognizer.vocabulary)
-        self._hotwords = hotwords
+        self._hotwords, self._phrases = hotwords, phrases
         self._decoding, self._endpoint = recognizer.search.config, recognizer.endpointer.config
         self._lm = getattr(recognizer.search, "language", None)
         self._folder = recognizer.folder
@@ -68,21 +74,20 @@ class ModelService:
             engine=options.engine,
             lm=options.lm,
             hotwords=options.hotwords,
+            phrases=options.phrases,
             **dict(options.settings),
         )
-        return cls(recognizer, options.hotwords, options.batching, name)
+        return cls(recognizer, options.hotwords, options.batching, name, options.phrases)
 
     def open_session(self, options: SessionOptions = SessionOptions(), limits: Limits = Limits()) -> Session:  # noqa: B008
         """A new session; raises ConfigError for options that are not allowed."""
         recognizer = self._default
-        if len(options.hotwords) > limits.hotwords or any(len(one) > HOTWORD_CHARS for one, _ in options.hotwords):
-            raise ConfigError(
-                f"hotwords: at most {limits.hotwords} phrases of at most {HOTWORD_CHARS} characters are accepted"
-            )
+        _check_phrases("hotwords", [phrase for phrase, _ in options.hotwords], limits.hotwords)
+        _check_phrases("phrases", options.phrases, limits.phrases)
         if options.settings or options.hotwords:
             decoding, endpoint = self._settings_of(options.settings, limits)
             recognizer = self._recognizer(decoding, endpoint, options.hotwords or self._hotwords)
-        return recognizer.session(options.attention)
+        return recognizer.session(options.attention, options.phrases or None)
 
     def can_write(self, phrase: str) -> bool:
         """Whether the vocabulary has the tokens of a phrase, so that it can be a hotword."""
@@ -103,7 +108,12 @@ class ModelService:
     def _recognizer(
         self, decoding: DecodingConfig, endpoint: EndpointConfig, hotwords: Sequence[tuple[str, float]]
     ) -> Recognizer:
-        return Recognizer(self._folder, self._engine, decoding, self._lm, hotwords, endpoint)
+        return Recognizer(self._folder, self._engine, decoding, self._lm, hotwords, endpoint, self._phrases)
+
+
+def _check_phrases(name: str, phrases: Sequence[str], limit: int) -> None:
+    if len(phrases) > limit or any(len(phrase) > PHRASE_CHARS for phrase in phrases):
+        raise ConfigError(f"{name}: at most {limit} phrases of at most {PHRASE_CHARS} characters are accepted")
 
 
 def _short_word_list(vocabulary: Vocabulary) -> list[str] | None:

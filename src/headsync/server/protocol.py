@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from headsync._parse import parse_json
@@ -52,7 +52,7 @@ class StartMessage:
     progress: bool = False  # send progress messages
 
 
-START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords"}
+START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords", "phrases"}
 
 
 class NativeStream:
@@ -100,14 +100,14 @@ class NativeStream:
     def _start(self, fields: dict[str, Any]) -> Reply:
         if self.audio is not None:
             raise StreamError("message", "This stream has already started; open another connection for another stream.")
-        start, settings, hotwords = _read_start(fields)
+        start, chosen = _read_start(fields)
         if start.version != VERSION:
             raise StreamError("version", f"Protocol version {start.version} is unknown; send version {VERSION}.")
         model = self._aliases.get(start.model, start.model) or self._models[0]
         if model not in self._models:
             raise unknown_model(model, self._models)
         try:
-            session = self._open(SessionOptions(model, settings, hotwords, start.attention))
+            session = self._open(replace(chosen, model=model))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
         self.audio = PcmStream(session, start.sample_rate, start.format, self._limits.stream_seconds)
@@ -165,18 +165,27 @@ def _parse(message: str) -> tuple[str, dict[str, Any]]:
     return kind, fields
 
 
-def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, dict[str, Any], Hotwords]:
+def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, SessionOptions]:
     fields = {name: value for name, value in fields.items() if value is not None}
     for name in fields:
         if name not in START_FIELDS:
             raise StreamError("setting", f"start: unknown field {name}{nearest(name, START_FIELDS)}")
-    settings, hotwords = fields.pop("settings", {}), fields.pop("hotwords", [])
+    settings, hotwords, phrases = fields.pop("settings", {}), fields.pop("hotwords", []), fields.pop("phrases", [])
     if not isinstance(settings, dict):
         raise StreamError("setting", 'start: settings must be an object, for example {"beam": 4}')
     try:
-        return build(StartMessage, fields, "start"), settings, _read_hotwords(hotwords)
+        start = build(StartMessage, fields, "start")
+        chosen = _read_hotwords(hotwords), start.attention, read_phrases(phrases, "start: phrases")
+        return start, SessionOptions(start.model, settings, *chosen)
     except ConfigError as error:
         raise StreamError("setting", str(error)) from None
+
+
+def read_phrases(given: Any, name: str) -> tuple[str, ...]:
+    """A phrase list in a message."""
+    if not isinstance(given, list) or not all(isinstance(phrase, str) for phrase in given):
+        raise ConfigError(f'{name} must be a list of texts, for example ["yes", "no"]')
+    return tuple(given)
 
 
 def _read_hotwords(given: Any) -> Hotwords:

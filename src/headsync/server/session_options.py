@@ -17,3 +17,4 @@ class SessionOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)  # decoding settings
     hotwords: Hotwords = ()
     attention: bool = False  # send attention events
+    phrases: Sequence[str] = ()  # the only phrases; none: those of the server

@@ -3,7 +3,8 @@
 A client may send `{"config": {...}}` first, then 16-bit audio, then `{"eof": 1}`. Each message except the config gets
 exactly one reply: the text so far (`partial`), or an utterance that has ended (`text`, with its words as `result`).
 `{"reset": 1}` ends the utterance and continues the stream. A config is used until the first audio; only its fields
-`sample_rate`, `words` and `max_alternatives` are read.
+`sample_rate`, `words`, `max_alternatives` and `phrase_list` are read. As in Vosk, the order of the words in a phrase
+list is not strict: the text consists of these words, and of [unk] for other speech if the list contains it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headsync.events import Event, Final, Partial, Word
 from headsync.server.errors import NORMAL, StreamError
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.protocol import OpenSession, Reply, read_object
+from headsync.server.protocol import OpenSession, Reply, read_object, read_phrases
 from headsync.server.session_options import SessionOptions
 
 
@@ -29,6 +30,7 @@ class VoskConfig:
     sample_rate: int = 8000
     words: bool = True
     max_alternatives: int = 0
+    phrases: tuple[str, ...] = ()  # the words of the phrase list
 
     def updated(self, fields: Any) -> VoskConfig:
         """With the fields of a config message; unknown fields are ignored."""
@@ -40,9 +42,18 @@ class VoskConfig:
                 sample_rate=int(float(fields.get("sample_rate", self.sample_rate))),
                 words=bool(fields.get("words", self.words)),
                 max_alternatives=int(fields.get("max_alternatives", self.max_alternatives)),
+                phrases=_read_words(fields["phrase_list"]) if "phrase_list" in fields else self.phrases,
             )
+        except ConfigError as error:
+            raise StreamError("setting", str(error)) from None
         except (TypeError, ValueError, OverflowError):
             raise StreamError("setting", "config: sample_rate and max_alternatives must be numbers.") from None
+
+
+def _read_words(given: Any) -> tuple[str, ...]:
+    """The words of a phrase list, each once; null is no list."""
+    phrases = read_phrases([] if given is None else given, "config: phrase_list")
+    return tuple(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
 
 
 class VoskStream:
@@ -72,7 +83,8 @@ class VoskStream:
                 return self._push(message)
             fields = read_object(message)
             if "config" in fields:
-                self._config = self._config.updated(fields["config"]) if self.audio is None else self._config
+                if self.audio is None:
+                    self._config = self._config.updated(fields["config"])
                 return Reply()
             if fields.get("eof"):
                 return self._final(self._stream().finish(), NORMAL)
@@ -142,7 +154,7 @@ class VoskStream:
         if self._config.max_alternatives > 0:
             settings = {"nbest": min(self._config.max_alternatives, self._limits.beam)}
         try:
-            session = self._open(SessionOptions(settings=settings))
+            session = self._open(SessionOptions(settings=settings, phrases=self._config.phrases))
         except ConfigError as error:
             raise StreamError("setting", str(error)) from None
         max_seconds = self._limits.stream_seconds - self._before.audio_seconds

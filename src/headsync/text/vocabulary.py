@@ -107,7 +107,7 @@ class Vocabulary:
             token = self._token(token_id)
             if token is None:
                 continue
-            begins, text = _spelled(self.kind, token)
+            begins, text = spelled(self.kind, token)
             joins = joins and not begins
             if joins:
                 spans[-1] = Span(spans[-1].text + text, spans[-1].first, position + 1)
@@ -201,7 +201,7 @@ def _split(kind: Kind, text: str) -> list[str]:
     return [token for n, word in enumerate(spelled) for token in ([SPACE, *word] if n else word)]
 
 
-def _spelled(kind: Kind, token: str) -> tuple[bool, str]:
+def spelled(kind: Kind, token: str) -> tuple[bool, str]:
     """Whether a token begins a word, and its text."""
     if is_sound(token):
         return True, ""
