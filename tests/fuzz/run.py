@@ -32,7 +32,11 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 SLOW_SECONDS = 5.0  # processor time of one input
 MEMORY_BYTES = 4 << 30  # address space, which libraries occupy much of
 RESIDENT_MIB = 1536
-INSTRUMENTED = ["headsync", "tomllib", "safetensors", "starlette", "python_multipart"]
+INSTRUMENTED = [
+    *(f"headsync.{name}" for name in ("_parse", "config", "corpora", "engine", "frontend", "lm", "model_folder")),
+    *(f"headsync.{name}" for name in ("cli.wav_stdin", "recipe", "server", "text")),
+    *("tomllib", "safetensors", "starlette.formparsers", "python_multipart"),
+]
 
 
 class Recorder:

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -142,7 +143,7 @@ class Streams(RuleBasedStateMachine):
         super().__init__()
         self.files = _open_files()
         self.running = run(self.services, LIMITS)
-        self.server = self.running.__enter__()
+        self.server, self.connections = self.running.__enter__(), ExitStack()
         self.open, self.ended, self.busy, self.uploads = 0, Counter[str](), 0, 0
 
     @rule(
@@ -156,7 +157,7 @@ class Streams(RuleBasedStateMachine):
         self._settled()
         _, samples, rate = self.recordings[take]
         model = MODELS[0] if kind == "vosk" else model
-        connection = connect(self.server.ws(PATHS[kind]), proxy=None)
+        connection = self.connections.enter_context(connect(self.server.ws(PATHS[kind]), proxy=None))
         client = Client(kind, model, connection, samples.tobytes() * (1 + twice))
         if self.open == LIMITS.streams:
             assert _error(client.read_all()) == ("busy" if kind != "vosk" else None)
@@ -236,7 +237,8 @@ class Streams(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         metrics = self.server.state.metrics
-        self.running.__exit__(None, None, None)  # closes what is open
+        self.connections.close()
+        self.running.__exit__(None, None, None)
         assert self.server.state.limiter.open_streams == 0
         assert all(metrics.open_streams.labels(kind)._value.get() == 0 for kind in (*PATHS, "recording"))
         assert all(service.batching is not None and service.batching.waiting == 0 for service in self.services)
@@ -246,7 +248,7 @@ class Streams(RuleBasedStateMachine):
             for kind in PATHS
         }
         assert sum(ended.values()) == self.ended.total() + self.open
-        assert _open_files() <= self.files + self.open
+        assert _open_files() <= self.files
 
     def _left(self, client: Client) -> None:
         self.ended[client.kind] += 1
