@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
 from headsync.decoding.lookahead import lookahead, whole_utterance
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import NO_LIMIT, Window
+from headsync.events import Stops
 from reference.ctc import prefix_scores
 
 CLASSES = 5
@@ -60,6 +62,7 @@ def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) ->
     halts: list[int] = []
     confidences: list[float] = []
     score, searched, consumed, steps, final = 0.0, 0, 0, 0, False
+    stops: Counter[str] = Counter()
     state, memory = engine.start_decoder(1), nothing_heard(FRAMES)
     while len(tokens) < 5 + most * FRAMES:
         spike = next((s for s in spikes[len(tokens) :] if s >= searched), None)
@@ -80,13 +83,15 @@ def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) ->
         possible = step.log_p_BV[0, 1:] if final else step.log_p_BV[0, 1:end]
         best = 1 + int(possible.argmax())
         score, steps, consumed = score + float(step.log_p_BV[0, best]), steps + 1, consumed + int(step.end_BNH.sum())
+        for s in step.end_BNH.flatten().tolist():
+            stops["limit" if s >= limit else "end" if final and s >= FRAMES else "threshold"] += 1
         if best == end:
             break
         tokens.append(best)
         confidences.append(float(np.exp(possible[best - 1]) / np.exp(possible).sum()))
         halts.append(max(t, int(step.end_BNH.max())))
         state = step.state
-    found = Hypothesis(tuple(tokens), score, score, tuple(halts), searched, consumed, steps)
+    found = Hypothesis(tuple(tokens), score, score, tuple(halts), searched, consumed, steps, Stops(**stops))
     return replace(found, confidences=tuple(confidences))
 
 

@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ from headsync.training.checkpoint import (
 )
 
 SETTINGS = {"training.seed": 2}
-PROGRESS = Progress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1)], settings=SETTINGS)
+PROGRESS = Progress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1)], leader=(0.25, 1), settings=SETTINGS)
 
 
 class Small(nn.Module):
@@ -62,6 +63,11 @@ def saved(tmp_path: Path) -> Path:
         model.updated(adam)
     save_checkpoint(path, model, adam, PROGRESS)
     return path
+
+
+def test_a_checkpoint_without_a_best_epoch_takes_that_of_the_epochs_to_average(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "old", *fresh(1), replace(PROGRESS, leader=None))
+    assert load_checkpoint(tmp_path / "old", *fresh(2), SETTINGS).leader == (0.5, 2)
 
 
 def test_a_checkpoint_brings_back_weights_optimiser_and_counters(saved: Path) -> None:

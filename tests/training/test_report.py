@@ -38,7 +38,7 @@ def three_updates(folder: Path, values: dict[str, float] = VALUES, dev: DevResul
         told.epoch(Progress(), 10)
         for update in (1, 2, 3):
             told.update(Progress(update=update, batch=update), values, 500)
-        told.dev(Progress(update=3, epoch=1, best=[(0.5, 1)]), dev)
+        told.dev(Progress(update=3, epoch=1, leader=(0.5, 1)), dev)
 
 
 def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:

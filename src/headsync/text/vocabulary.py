@@ -119,7 +119,7 @@ class Vocabulary:
         return spans
 
     def save(self, path: Path) -> None:
-        content = {"kind": self.kind, "tokens": list(self.tokens)}
+        content: dict[str, object] = {"kind": self.kind, "tokens": list(self.tokens)}
         if self.scores:
             content["scores"] = list(self.scores)
         write_atomically(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
