@@ -32,6 +32,7 @@ class Running:
     state: AppState
     server: DrainingServer
     port: int
+    wyoming: int  # port of the Wyoming protocol
 
     @property
     def http(self) -> str:
@@ -58,13 +59,13 @@ def run(
 ) -> Iterator[Running]:
     services = service if isinstance(service, list) else [service]
     state, ready = AppState(services, limits, token, access), threading.Event()
-    server = build_server(state, ready.set)
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener, socket.create_server(("127.0.0.1", 0)) as wyoming:
+        server = build_server(state, ready.set, wyoming)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         assert ready.wait(60)
         try:
-            yield Running(state, server, listener.getsockname()[1])
+            yield Running(state, server, listener.getsockname()[1], wyoming.getsockname()[1])
         finally:
             server.should_exit = True
             thread.join(60)

@@ -225,3 +225,35 @@ def test_a_redirection_must_not_leave_https(site: Site) -> None:
     site.redirect = "http://example.org/model"
     with pytest.raises(ModelError, match=r"http://example\.org/model: only https:// addresses"):
         pull(f"{site.address}/models/digits")
+
+
+# push
+
+
+def test_a_pushed_model_can_be_pulled(site: Site, tmp_path: Path) -> None:
+    model = tmp_path / "trained"
+    shutil.copytree(shipped_models()["digits-en"], model)
+    (model / CHECKSUMS).unlink()  # as a training run leaves it
+    (model / "lm").mkdir()
+    (model / "lm" / "weights.safetensors").write_text("weights")
+    (model / "lm" / "config.toml").write_text("config")
+    result = run("models", "push", str(model), str(tmp_path / "site/pushed"))
+    assert result.exit_code == 0, result.stderr
+    folder = pull(f"{site.address}/pushed")
+    pulled = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    original = {path.relative_to(model): path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    sums = {Path(CHECKSUMS), Path("lm", CHECKSUMS)}
+    assert {name: content for name, content in pulled.items() if name not in sums} == original
+    assert sums <= pulled.keys()
+
+
+def test_push_refuses_a_folder_with_files_and_a_damaged_model(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    refused = run("models", "push", "digits-en", str(tmp_path / "full"))
+    assert (refused.exit_code, "not an empty folder" in refused.stderr) == (1, True)
+    damaged = Path(shutil.copytree(shipped_models()["digits-en"], tmp_path / "damaged"))
+    (damaged / "weights.safetensors").write_bytes(b"damaged")
+    refused = run("models", "push", str(damaged), str(tmp_path / "new"))
+    assert (refused.exit_code, one_line(refused.stderr)) == (1, True)
+    assert not (tmp_path / "new").exists()

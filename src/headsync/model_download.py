@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from headsync.errors import ModelError
-from headsync.model_folder import CARD, CHECKSUMS, CONFIG, LANGUAGE_MODEL, cache_folder
+from headsync.model_folder import CARD, CHECKSUMS, CONFIG, LANGUAGE_MODEL, cache_folder, checksummed, find, load_folder
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BLOCK_BYTES = 1 << 20
@@ -58,6 +58,25 @@ def pull(source: str, name: str | None = None, offline: bool = False, progress: 
     except OSError as error:
         raise ModelError(f"{staging}: cannot be written ({error.strerror or error}); {_AGAIN}") from None
     return folder
+
+
+def push(model: str | Path | None, folder: Path) -> None:
+    """Write a model as a folder that `pull` can download from, once a web server or a repository has its files."""
+    source = find(model)
+    load_folder(source)  # raises for an incomplete or damaged model
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ModelError(f"{folder}: exists and is not an empty folder; name another one")
+    _copy_with_checksums(source, folder)
+    if (source / LANGUAGE_MODEL).is_dir():
+        _copy_with_checksums(source / LANGUAGE_MODEL, folder / LANGUAGE_MODEL)
+
+
+def _copy_with_checksums(source: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with checksummed(folder):
+        for file in source.iterdir():
+            if file.is_file() and file.name != CHECKSUMS and not file.name.startswith("."):
+                shutil.copyfile(file, folder / file.name)
 
 
 _AGAIN = "free some space or check the folder, and run the same command again, which continues"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ import numpy as np
 import pytest
 import soxr
 
-from headsync.server.app_state import Access, AppState
+from headsync.server.app_state import Access
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
-from headsync.server.single_process import build_server
+from serving import run
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 Recordings = list[tuple[Path, np.ndarray, int]]
@@ -35,16 +33,8 @@ def example(page: str, name: str) -> Any:
 def ports(service: ModelService) -> Iterator[tuple[int, int]]:
     """The HTTP and the Wyoming port of a server with the aliases of the page."""
     aliases = re.findall(r"--alias ([\w.-]+)=digits-en", (HOW_TO / "openai-clients.md").read_text(encoding="utf-8"))
-    access = Access((), dict.fromkeys(aliases, "digits-en"))
-    state, ready = AppState([service], Limits(), access=access), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as wyoming:
-        server = build_server(state, ready.set, wyoming)
-        thread = threading.Thread(target=server.run, args=([http],))
-        thread.start()
-        assert ready.wait(60)
-        yield http.getsockname()[1], wyoming.getsockname()[1]
-        server.should_exit = True
-        thread.join(60)
+    with run(service, Limits(), access=Access((), dict.fromkeys(aliases, "digits-en"))) as running:
+        yield running.port, running.wyoming
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,8 @@ import asyncio
 import json
 import re
 import signal
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +31,8 @@ from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.session_options import SessionOptions
-from headsync.server.single_process import build_server
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
-from serving import started
+from serving import run, started
 
 Recordings = list[tuple[Path, np.ndarray, int]]
 RATE = 16_000
@@ -204,27 +201,10 @@ def test_an_encoded_event_is_parsed_again() -> None:
 # the real client
 
 
-@contextmanager
-def serving(service: ModelService, limits: Limits = Limits(), **aliases: str) -> Iterator[tuple[AppState, int]]:  # noqa: B008
-    """A server with a Wyoming port."""
-    state, ready = AppState([service], limits, access=Access((), aliases)), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as wyoming:
-        server = build_server(state, ready.set, wyoming)
-        thread = threading.Thread(target=server.run, args=([http],))
-        thread.start()
-        assert ready.wait(60)
-        try:
-            yield state, wyoming.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            assert not thread.is_alive()
-
-
 @pytest.fixture(scope="module")
 def port(service: ModelService) -> Iterator[int]:
-    with serving(service, Limits(idle_seconds=20.0), assist="digits-en") as (_, port):
-        yield port
+    with run(service, Limits(idle_seconds=20.0), access=Access((), {"assist": "digits-en"})) as running:
+        yield running.wyoming
 
 
 async def next_event(client: AsyncTcpClient) -> ClientEvent | None:
@@ -327,18 +307,18 @@ def test_a_silent_client_is_disconnected_and_a_busy_server_says_so(service: Mode
             assert state.limiter.open_streams == 1
             assert await last_error(port) == "busy"
 
-    with serving(service, Limits(streams=1, idle_seconds=2.0)) as (state, port):
-        asyncio.run(check(state, port))
-        assert b'headsync_rejected_total{reason="busy"} 1.0' in state.metrics.render()
+    with run(service, Limits(streams=1, idle_seconds=2.0)) as running:
+        asyncio.run(check(running.state, running.wyoming))
+        assert b'headsync_rejected_total{reason="busy"} 1.0' in running.state.metrics.render()
 
 
 def test_a_fault_of_the_server_ends_one_stream(
     service: ModelService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(service) as (state, port):
-        monkeypatch.setattr(state, "open_session", lambda _: 1 / 0)
+    with run(service, Limits()) as running:
+        monkeypatch.setattr(running.state, "open_session", lambda _: 1 / 0)
         sent = json.dumps({"type": "audio-start", "data": FORMAT}).encode() + b"\n"
-        assert asyncio.run(last_error(port, sent)) == "internal"
+        assert asyncio.run(last_error(running.wyoming, sent)) == "internal"
     assert "a stream failed" in caplog.text
 
 

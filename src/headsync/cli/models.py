@@ -1,4 +1,4 @@
-"""`headsync models`: list models, and download them by name."""
+"""`headsync models`: list models, download them by name, and prepare them for download."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from headsync.cli import load_model
+from headsync.cli import load_model, options
 
 models = typer.Typer(invoke_without_command=True)
 
 
 @models.callback()
 def _list(context: typer.Context) -> None:
-    """List the shipped and the downloaded models; pull downloads one."""
+    """List the shipped and the downloaded models; pull downloads one, push prepares one for others."""
     if context.invoked_subcommand is None:
         _print_models()
 
@@ -36,6 +36,18 @@ def pull(
     with Console(stderr=True).status(source) as status:
         folder = download(source, name, offline, lambda file, count: status.update(f"{file}: {count / 1e6:.1f} MB"))
     typer.echo(f"{folder}: use it with --model {folder.name}")
+
+
+@models.command()
+def push(
+    model: options.ModelArgument,
+    folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist or be empty.")],
+) -> None:
+    """Write a model as a folder for a web server or a Hugging Face repository, from which pull downloads it."""
+    from headsync.model_download import push as write
+
+    write(model, folder)
+    typer.echo(f"{folder}: copy its files to a web server or a repository")
 
 
 def _print_models() -> None:
