@@ -24,7 +24,6 @@ from torch import Tensor
 from train import Recogniser
 from vocabulary import FIRST, Vocabulary
 
-from headsync import moonshine
 from headsync.config import (
     Config,
     DataConfig,
@@ -39,6 +38,7 @@ from headsync.frontend.waveform import Waveform
 from headsync.model_folder import load_folder
 from headsync.nn.model import Model
 from headsync.text import vocabulary as text
+from headsync.training import moonshine
 
 CTC = {"norm": "feedforward.norm", "inner": "feedforward.first", "outer": "feedforward.second", "last": "norm"}
 FRAMES = (215, 8, 8)  # left, centre, right, in frames of 48 ms

@@ -23,7 +23,7 @@ def moonshine(
     out: Annotated[Path, typer.Argument(help="Model folder to write.")],
 ) -> None:
     """Moonshine tiny or base, float graphs: a start for training."""
-    from headsync.moonshine import import_moonshine
+    from headsync.training.moonshine import import_moonshine
 
     difference = import_moonshine(weights, out)
     typer.echo(f"{out}: states and logits differ from those of the graphs by at most {difference:.1e}")

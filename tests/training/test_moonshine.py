@@ -17,8 +17,8 @@ from headsync import ModelError, Recognizer
 from headsync.cli.app import app
 from headsync.engine.torch import TorchEngine
 from headsync.model_folder import load_folder
-from headsync.moonshine import DECODER, ENCODER, TOKENIZER, import_moonshine, original_states
 from headsync.nn.rotary_encoder import RotaryEncoder
+from headsync.training.moonshine import DECODER, ENCODER, TOKENIZER, import_moonshine, original_states
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_missing_file(copied: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [ENCODER, DECODER])
 def test_a_graph_of_another_model(copied: Path, name: str) -> None:
-    other = Path(__file__).parent.parent / "src/headsync/models/digits-en/embed.onnx"
+    other = Path(__file__).parents[2] / "src/headsync/models/digits-en/embed.onnx"
     graph = onnx.load(other, load_external_data=False)
     for tensor in graph.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(np.zeros(list(tensor.dims), np.float32), tensor.name))
