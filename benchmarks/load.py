@@ -1,13 +1,16 @@
 """How many live streams one server process can serve before text is late, with and without batching.
 
     python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
-                              [--workers 2]
+                              [--workers 2] [--limit 40]
 
 The server runs in its own processes. Clients in this process send the bundled recordings in real time over loopback, in
 pieces of 0.1 s, each client in a different order. The added delay of an event is the time from when the last audio that
 it needed was due to be sent until the event arrives: network, queues and computing, not the delay of the method. The
 number of streams grows until the 95th percentile of the added delay exceeds 0.3 s. The text of every stream is compared
 with the text of the same audio recognised alone.
+
+With --limit the server accepts this many streams, and every number of --streams is offered, also beyond the limit: how
+many are refused, how soon, and whether accepted streams keep their delay.
 
 Delays are meaningful only on an idle computer: `load before` is the load average of the last minute when a row began.
 The cost, processor seconds of all server processes per second of audio, hardly depends on it.
@@ -26,7 +29,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +59,7 @@ class Outcome(NamedTuple):
     added_seconds: list[float]
     texts: list[str]
     done: bool
+    refused_seconds: float | None = None  # from connecting to the refusal
 
 
 def scripts(model: str | None, seconds: float) -> list[Script]:
@@ -120,10 +124,13 @@ async def client(host: str, script: Script, wait_seconds: float) -> Outcome:
     await asyncio.sleep(wait_seconds)
     added: list[float] = []
     texts: list[str] = []
+    begun = time.monotonic()
     try:
         async with websockets.connect(f"ws://{host}/v1/stream", compression=None, ping_interval=None) as connection:
-            await connection.send('{"type": "start"}')
-            await connection.recv()
+            with suppress(websockets.ConnectionClosed):  # a refusal does not wait for the message
+                await connection.send('{"type": "start"}')
+            if json.loads(await connection.recv()).get("code") == "busy":
+                return Outcome(added, texts, False, time.monotonic() - begun)
             start = time.monotonic()
             sending = asyncio.create_task(send(connection, script.samples, start))
             async with asyncio.timeout(len(script.samples) / RATE + TIMEOUT_SECONDS):
@@ -179,15 +186,18 @@ def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
         for part in ("sum", "count")
     )
     grown = middle.resident_bytes - start.resident_bytes
-    audio_seconds = sum(len(made[n % len(made)].samples) for n in range(count)) / RATE
+    refused = [outcome.refused_seconds for outcome in outcomes if outcome.refused_seconds is not None]
+    audio_seconds = (count - len(refused)) * len(made[0].samples) / RATE
     return {
         "streams": count,
         "added delay, median": f"{np.median(added):.3f} s",
         "95th percentile": f"{np.percentile(added, 95):.3f} s",
         "longest": f"{added.max():.3f} s",
-        "lost": sum(not outcome.done for outcome in outcomes),
+        "refused": len(refused),
+        "refused after": f"{max(refused):.3f} s" if refused else "-",
+        "lost": sum(not outcome.done for outcome in outcomes) - len(refused),
         "other text": wrong,
-        "memory per stream": f"{grown / count / 2**20:.1f} MB",
+        "memory per stream": f"{grown / (count - len(refused)) / 2**20:.1f} MB",
         "cost": f"{cpu_seconds / audio_seconds:.4f}",
         "load before": f"{load:.1f}",
         "calls per batch": f"{calls / batches:.2f}" if batches else "-",
@@ -202,11 +212,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--only", choices=["batching", "no batching"])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="streams that the server accepts; default: all that are offered")
     given = parser.parse_args()
     made = scripts(given.model, given.seconds)
     for name in [given.only] if given.only else ["batching", "no batching"]:
         print(f"\n{name}\n")
-        with server(given.model, max(given.streams), name == "batching", given.workers) as served:
+        with server(given.model, given.limit or max(given.streams), name == "batching", given.workers) as served:
             asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm up
             for row, count in enumerate(given.streams):
                 measured = measure(served, made, count)
@@ -214,7 +225,7 @@ def main() -> None:
                 if row == 0:
                     print("| " + " | ".join(measured) + " |\n|" + "---|" * len(measured))
                 print("| " + " | ".join(map(str, measured.values())) + " |", flush=True)
-                if late:
+                if late and not given.limit:
                     break
 
 

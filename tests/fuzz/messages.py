@@ -1,4 +1,4 @@
-"""Harnesses of the server: the messages of the three WebSocket protocols, and uploads.
+"""Harnesses of the server: the messages of the three WebSocket protocols, events of Wyoming, and uploads.
 
 The bytes of a WebSocket harness are lines. A line that begins with "@" is a binary message, any other a text message.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,8 @@ from headsync.server.openai_realtime import RealtimeStream
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
 from headsync.server.websocket import StreamProtocol
+from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event
+from headsync.server.wyoming_server import HEADER_BYTES, TcpConnection
 
 LIMITS = Limits(stream_seconds=2.0, request_bytes=1 << 16)
 AUDIO = b"@" + bytes(range(11, 251)) * 4
@@ -94,6 +96,44 @@ def _realtime_seeds() -> list[bytes]:
     append = {"type": "input_audio_buffer.append", "audio": "AAEC" * 200, "event_id": "x"}
     commit, clear = {"type": "input_audio_buffer.commit"}, {"type": "input_audio_buffer.clear"}
     return [_lines(update, append, commit, append, clear), _lines(append, append, commit)]
+
+
+async def _events(data: bytes) -> list[WyomingEvent]:
+    """The events in the bytes, as the server reads them from a connection."""
+    reader = asyncio.StreamReader(HEADER_BYTES)
+    reader.feed_data(data)
+    reader.feed_eof()
+    connection = TcpConnection(reader, None, LIMITS.message_bytes)  # type: ignore[arg-type]  # it only reads
+    return [event async for event in _until_closed(connection)]
+
+
+async def _until_closed(connection: TcpConnection) -> AsyncIterator[WyomingEvent]:
+    while (event := await connection.receive()) is not None:
+        yield event
+
+
+def wyoming(data: bytes) -> None:
+    """Events get replies that can be encoded, and none is a fault of the server."""
+    can_write = state().service().can_write
+    info = build_info(state().services.values())
+    protocol = WyomingStream(info, state().open_session, lambda _, phrase: can_write(phrase), LIMITS)
+    for event in _runner().run(_events(data)):
+        reply = protocol.receive(event)
+        assert reply.close_code != INTERNAL
+        for answer in reply.messages:
+            json.dumps(answer, allow_nan=False)
+            encode_event(answer)
+        if reply.close_code is not None:
+            return
+
+
+def _wyoming_seeds() -> list[bytes]:
+    form = {"rate": 16000, "width": 2, "channels": 1}
+    chunk = json.dumps({"type": "audio-chunk", "data": form, "payload_length": len(AUDIO)}).encode() + b"\n" + AUDIO
+    terms = {"name": DEMO_MODEL, "transcript_names": ["one"], "transcript_terms": ["two"]}
+    events = [{"type": "describe"}, {"type": "transcribe", "data": terms}, {"type": "audio-start", "data": form}]
+    stop = encode_event({"type": "audio-stop", "data": {}})
+    return [b"".join(map(encode_event, events)) + chunk + chunk + stop, chunk + stop + encode_event({"type": "ping"})]
 
 
 async def post(head: bytes, body: bytes) -> tuple[int, bytes]:
@@ -173,6 +213,12 @@ MESSAGES = {
     "vosk": _websocket(vosk_stream, _vosk_seeds, b'"config" "sample_rate" "max_alternatives" "reset" "eof"'),
     "realtime": _websocket(
         realtime_stream, _realtime_seeds, b'"turn_detection" "silence_duration_ms" "rate" "keywords" "noise_reduction"'
+    ),
+    "wyoming": Harness(
+        wyoming,
+        _wyoming_seeds,
+        [b"9" * 320, b"[" * 64, b"}\n{", *b'"data_length": "payload_length": "audio-chunk" null -1 1e400'.split()],
+        native=True,
     ),
     "upload": Harness(
         upload,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from headsync.engine import Engine
 from headsync.model_folder import CHECKSUMS, VOCABULARY, shipped
 from headsync.recognizer import Recognizer
 from headsync.server.app_state import AppState
@@ -43,6 +44,7 @@ MODELS = ("digits-en", "digits-de")
 PATHS = {"stream": "/v1/stream", "vosk": "/vosk", "realtime": "/v1/realtime"}
 GERMAN = ("acht", "fünf", "vier", "neun", "eins", "sieben", "sechs", "drei", "zwei", "null")
 PROBLEM = '{"type": "finish", "nonsense": '
+SIZES = st.sampled_from([1, 333, 6400, 32_000, 160_000])
 Recordings = list[tuple[Path, np.ndarray, int]]
 
 
@@ -120,6 +122,23 @@ def _error(messages: list[dict[str, Any]]) -> str | None:
     return next((error.get("code") or error["error"]["code"] for error in errors), None)
 
 
+class SlowEngine:
+    """An engine whose every call takes some milliseconds, so that the calls of several streams meet in batches."""
+
+    def __init__(self, inner: Engine) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("embed", "encode", "decode"):
+            time.sleep(0.003)
+        return getattr(self._inner, name)
+
+
+def _slow(recognizer: Recognizer) -> Recognizer:
+    decoding, endpoint = recognizer.search.config, recognizer.endpointer.config
+    return Recognizer(recognizer.folder, SlowEngine(recognizer.engine), decoding, None, (), endpoint)
+
+
 def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -137,6 +156,7 @@ class Streams(RuleBasedStateMachine):
     services: ClassVar[list[ModelService]]
     alone: ClassVar[AppState]  # without batching
     recordings: ClassVar[Recordings]
+    batched: ClassVar[int]  # calls that shared a batch with another, in all examples
     clients = Bundle("clients")
 
     def __init__(self) -> None:
@@ -144,7 +164,12 @@ class Streams(RuleBasedStateMachine):
         self.files = _open_files()
         self.running = run(self.services, LIMITS)
         self.server, self.connections = self.running.__enter__(), ExitStack()
-        self.open, self.ended, self.busy, self.uploads = 0, Counter[str](), 0, 0
+        self.live: list[Client] = []
+        self.ended, self.busy = 0, 0
+
+    @property
+    def open(self) -> int:
+        return len(self.live)
 
     @rule(
         target=clients,
@@ -164,17 +189,22 @@ class Streams(RuleBasedStateMachine):
             self.busy += 1
             return None
         client.send(json.dumps(_first_message(kind, model, rate)))
-        self.open += 1
+        self.live.append(client)
         self._settled()
         return client
 
-    @rule(client=clients, size=st.sampled_from([1, 333, 6400, 32_000, 160_000]))
+    @rule(client=clients, size=SIZES)
     def send(self, client: Client | None, size: int) -> None:
-        if client is not None:
+        if client in self.live:
             try:
                 client.send_audio(size)
             except ConnectionClosed:
                 client.sent.pop()  # the stream was already too long
+
+    @rule(size=SIZES)
+    def send_to_all(self, size: int) -> None:
+        for client in self.live:
+            self.send(client, size)
 
     @rule(seconds=st.sampled_from([0.0, 0.02]))
     def pause(self, seconds: float) -> None:
@@ -183,6 +213,7 @@ class Streams(RuleBasedStateMachine):
     @rule(client=consumes(clients))
     def finish(self, client: Client | None) -> None:
         if client is not None:
+            self.send_to_all(6400)
             messages = client.finish()
             expected = self._reference(client)
             assert _texts(client.kind, messages) == _texts(client.kind, expected)
@@ -224,11 +255,9 @@ class Streams(RuleBasedStateMachine):
             self.busy += 1
         elif answer.status_code == 400:
             assert answer.json()["error"]["code"] == "too-long"
-            self.uploads += 1
         else:
             finals = self._recognizer(model).transcribe(path)
             assert answer.json()["text"] == " ".join(final.text for final in finals)
-            self.uploads += 1
 
     @precondition(lambda self: self.open == 0)
     @invariant()
@@ -243,16 +272,19 @@ class Streams(RuleBasedStateMachine):
         assert all(metrics.open_streams.labels(kind)._value.get() == 0 for kind in (*PATHS, "recording"))
         assert all(service.batching is not None and service.batching.waiting == 0 for service in self.services)
         assert metrics.rejected.labels("busy")._value.get() == self.busy
+        figures = dict(re.findall(r"^(\w+) ([\d.]+)$", metrics.render().decode(), re.MULTILINE))
         ended = {
             kind: sum(metrics.ended_streams.labels(kind, how)._value.get() for how in ("done", "error", "disconnected"))
             for kind in PATHS
         }
-        assert sum(ended.values()) == self.ended.total() + self.open
+        assert sum(ended.values()) == self.ended + self.open
+        calls, batches = (float(figures[f"headsync_batch_calls_{part}"]) for part in ("sum", "count"))
+        Streams.batched += round(calls - batches)
         assert _open_files() <= self.files
 
     def _left(self, client: Client) -> None:
-        self.ended[client.kind] += 1
-        self.open -= 1
+        self.ended += 1
+        self.live.remove(client)
         self._settled()
 
     def _settled(self) -> None:
@@ -289,11 +321,10 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
 
 
 def _run(recognizers: list[Recognizer], recordings: Recordings, examples: int, steps: int) -> None:
-    Streams.services, alone = (
-        [ModelService(one, (), batching, name) for one, name in zip(recognizers, MODELS, strict=True)]
-        for batching in (True, False)
-    )
-    Streams.alone, Streams.recordings = AppState(alone, LIMITS), recordings
+    named = list(zip(recognizers, MODELS, strict=True))
+    Streams.services = [ModelService(_slow(one), (), batching=True, name=name) for one, name in named]
+    alone = [ModelService(one, (), batching=False, name=name) for one, name in named]
+    Streams.alone, Streams.recordings, Streams.batched = AppState(alone, LIMITS), recordings, 0
     case = Streams.TestCase
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     case.settings = settings(
@@ -305,6 +336,7 @@ def _run(recognizers: list[Recognizer], recordings: Recordings, examples: int, s
         suppress_health_check=checks,
     )
     case("runTest").runTest()
+    assert Streams.batched > examples
 
 
 def test_any_interleaving(recognizer: Recognizer, german: Recognizer, recordings: Recordings) -> None:
