@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from headsync.config import DecodingConfig, EndpointConfig, SearchSettings
+from headsync.config import FOREVER_SECONDS, DecodingConfig, EndpointConfig, StreamSettings
 from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream
@@ -49,11 +49,13 @@ class Recognizer:
         lm: LanguageModel | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
         endpoint: EndpointConfig | None = None,  # None: as stored with the model
+        threshold: float | None = None,  # None: that of the engine
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
         self.features = build_features(folder.config)
-        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords)
+        self._lm, self._hotwords, self._threshold = lm, hotwords, threshold
+        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords, threshold)
         self.endpointer = build_endpointer(endpoint or folder.config.endpoint, folder.config.frame_rate)
 
     @classmethod
@@ -61,38 +63,58 @@ class Recognizer:
         cls,
         name_or_folder: str | Path | None = None,
         *,
-        threshold: float | None = None,
         threads: int = 1,
         engine: str = "auto",
         lm: str | Path | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
-        **settings: Unpack[SearchSettings],
+        **settings: Unpack[StreamSettings],
     ) -> Recognizer:
         """Load a shipped model by name (None: the default model) or a model folder.
 
-        `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `threshold`
-        is the halting threshold of each head. `lm` is the folder of a language model or an ARPA file. `hotwords` are
-        phrases to favour, alone or with a boost in log probability. All other arguments are settings of
-        `DecodingConfig` and `EndpointConfig` (`beam=10`, `pause_seconds=0.8`, ...); None: as stored with the model.
+        `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `lm` is the
+        folder of a language model or an ARPA file. `hotwords` are phrases to favour, alone or with a boost in log
+        probability. All other arguments are settings as in `session`; None: as stored with the model.
         """
-        _check_arguments(threshold, threads, hotwords)
+        _check_arguments(threads, hotwords)
         folder = load_folder(find(name_or_folder))
-        given = {name: value for name, value in settings.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
             raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
-        network = load_engine(folder, threshold, threads, engine)
-        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint)
+        network = load_engine(folder, None, threads, engine)
+        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint, threshold)
 
-    def session(self, attention: bool = False) -> Session:
-        """A new stream; `attention`: with an `Attention` event for each token."""
-        return Session(self, attention)
+    def session(self, attention: bool = False, **settings: Unpack[StreamSettings]) -> Session:
+        """A new stream; `attention`: with an `Attention` event for each token.
 
-    def async_session(self, attention: bool = False) -> AsyncSession:
-        """A new stream for asyncio."""
+        Settings are for this stream alone; the model is not loaded again. `lookahead_ms`, `threshold` (of each head)
+        and `pause_seconds` determine the delay. The others are those of `DecodingConfig` and `EndpointConfig`
+        (`beam=10`, ...). None: as loaded.
+        """
+        return Session(self.changed(settings), attention)
+
+    def changed(
+        self,
+        settings: Mapping[str, Any],
+        hotwords: Sequence[str | tuple[str, float]] | None = None,
+        where: str = "",
+        engine: Engine | None = None,
+    ) -> Recognizer:
+        """The same loaded model with other settings, as in `session`, hotwords or engine; `where` is for errors."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        if not given and hotwords is None and engine is None:
+            return self
+        threshold = _checked_threshold(given.pop("threshold", self._threshold))
+        decoding, endpoint = changed_settings(self.search.config, self.endpointer.config, given, where)
+        hotwords = self._hotwords if hotwords is None else hotwords
+        return Recognizer(self.folder, engine or self.engine, decoding, self._lm, hotwords, endpoint, threshold)
+
+    def async_session(self, attention: bool = False, **settings: Unpack[StreamSettings]) -> AsyncSession:
+        """As `session`, for asyncio."""
         from headsync.async_session import AsyncSession
 
-        return AsyncSession(self.session(attention))
+        return AsyncSession(self.session(attention, **settings))
 
     def transcribe(self, audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None = None) -> list[Final]:
         """A whole recording, an audio file or samples and their rate: the same as pushing it piece by piece."""
@@ -194,6 +216,9 @@ def changed_settings(
     decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
 ) -> tuple[DecodingConfig, EndpointConfig]:
     """The settings with some of them changed, found by name; `where` and `prefix` are for errors, as in `build`."""
+    if "lookahead_ms" in given:
+        given = {**given, "lookahead_frames": _lookahead_frames(given["lookahead_ms"])}
+        del given["lookahead_ms"]
     names = {field.name for field in fields(EndpointConfig)}
     of_endpoint = {name: value for name, value in given.items() if name in names}
     of_decoding = {name: value for name, value in given.items() if name not in names}
@@ -217,11 +242,24 @@ def _pieces(
         yield audio, sample_rate
 
 
-def _check_arguments(threshold: Any, threads: Any, hotwords: Any) -> None:
-    """Raise errors for values of other types as well: not every caller uses a type checker."""
-    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
-    if threshold is not None and not (is_number and threshold > 0):
-        raise ConfigError(f"threshold = {threshold!r} must be a number above 0, for example 1.0")
+def _checked_threshold(threshold: Any) -> float | None:
+    return None if threshold is None else _positive_number("threshold", threshold, "1.0")
+
+
+def _lookahead_frames(lookahead_ms: Any) -> int:
+    """M in encoder frames, at least one."""
+    seconds = min(_positive_number("lookahead_ms", lookahead_ms, "320") / 1000, FOREVER_SECONDS)
+    return max(1, round(seconds / ENCODER_FRAME_SECONDS))
+
+
+def _positive_number(name: str, value: Any, example: str) -> float:
+    """Raises an error for values of other types as well: not every caller uses a type checker."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(f"{name} = {value!r} must be a number above 0, for example {example}")
+    return float(value)
+
+
+def _check_arguments(threads: Any, hotwords: Any) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise ConfigError(f"threads = {threads!r} must be an integer of 1 or more")
     if isinstance(hotwords, str):

@@ -49,6 +49,7 @@ class Search:
     end: int  # the token <sos>/<eos>
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
+    threshold: float | None = None  # at which heads halt; None: that of the engine
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -58,7 +59,7 @@ class Search:
         ctc = ctc_prefix.start(1) if self.config.ctc_weight else None
         language = self.language.start(1) if self.language and self.config.lm_weight else None
         first = Hypothesis(traces=() if trace else None)
-        return Beam((first,), (), self.engine.start_decoder(1), ctc, language)
+        return Beam((first,), (), self.engine.start_decoder(1, self.threshold), ctc, language)
 
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
         """Take all steps that can be taken on the frames so far.

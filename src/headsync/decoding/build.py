@@ -68,6 +68,7 @@ def build_search(
     vocabulary: Vocabulary,
     lm: LanguageModel | None = None,
     hotwords: Sequence[str | tuple[str, float]] | None = None,
+    threshold: float | None = None,
 ) -> Searcher[Any]:
     """The search for the attention and the policy of a model; hotwords are phrases, alone or with a boost."""
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
@@ -80,7 +81,7 @@ def build_search(
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch
-    return kind(engine, LIMITS[name], decoding, end, lm, tree)
+    return kind(engine, LIMITS[name], decoding, end, lm, tree, threshold)
 
 
 def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:
