@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from headsync.config import FOREVER_SECONDS, DecodingConfig, EndpointConfig, StreamSettings
+from headsync.config import DecodingConfig, EndpointConfig, StreamSettings
 from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream
@@ -28,6 +28,7 @@ from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
 from headsync.frontend.audio import Resampler, mix_down, stream_audio
+from headsync.frontend.frame_rate import FrameRate
 from headsync.frontend.waveform import build_features
 from headsync.lm import LanguageModel
 from headsync.lm.lstm import load_language_model
@@ -77,7 +78,7 @@ class Recognizer:
         """
         _check_arguments(threads, hotwords)
         folder = load_folder(find(name_or_folder))
-        given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        given = _in_frames(settings, folder.config.frame_rate)
         threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
@@ -102,7 +103,7 @@ class Recognizer:
         engine: Engine | None = None,
     ) -> Recognizer:
         """The same loaded model with other settings, as in `session`, hotwords or engine; `where` is for errors."""
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = _in_frames(settings, self.config.frame_rate)
         if not given and hotwords is None and engine is None:
             return self
         threshold = _checked_threshold(given.pop("threshold", self._threshold))
@@ -216,9 +217,6 @@ def changed_settings(
     decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
 ) -> tuple[DecodingConfig, EndpointConfig]:
     """The settings with some of them changed, found by name; `where` and `prefix` are for errors, as in `build`."""
-    if "lookahead_ms" in given:
-        given = {**given, "lookahead_frames": _lookahead_frames(given["lookahead_ms"])}
-        del given["lookahead_ms"]
     names = {field.name for field in fields(EndpointConfig)}
     of_endpoint = {name: value for name, value in given.items() if name in names}
     of_decoding = {name: value for name, value in given.items() if name not in names}
@@ -246,10 +244,13 @@ def _checked_threshold(threshold: Any) -> float | None:
     return None if threshold is None else _positive_number("threshold", threshold, "1.0")
 
 
-def _lookahead_frames(lookahead_ms: Any) -> int:
-    """M in encoder frames, at least one."""
-    seconds = min(_positive_number("lookahead_ms", lookahead_ms, "320") / 1000, FOREVER_SECONDS)
-    return max(1, round(seconds / ENCODER_FRAME_SECONDS))
+def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
+    """The settings that are given, with M in encoder frames, at least one."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if "lookahead_ms" in given:
+        seconds = _positive_number("lookahead_ms", given.pop("lookahead_ms"), "320") / 1000
+        given["lookahead_frames"] = max(1, rate.frames(seconds))
+    return given
 
 
 def _positive_number(name: str, value: Any, example: str) -> float:
