@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from headsync.config import Config
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport
-from headsync.frontend.frame_rate import ENCODER_FRAME_SECONDS
 
 Measure = Callable[["Budget", Callable[[int, int], None]], EvaluationReport]
 Progress = Callable[[int, int], None]
@@ -28,7 +27,7 @@ class Budget(NamedTuple):
     @classmethod
     def of(cls, config: Config) -> Budget:
         """The budget that a model is stored with."""
-        lookahead_ms = 1000 * ENCODER_FRAME_SECONDS * config.decoding.lookahead_frames
+        lookahead_ms = 1000 * config.frame_rate.seconds * config.decoding.lookahead_frames
         return cls(lookahead_ms, config.decoder.threshold, config.endpoint.pause_seconds)
 
 
@@ -114,7 +113,7 @@ def _read(cache: Path, identity: dict[str, Any]) -> dict[Budget, Point]:
 
 def with_budget(config: Config, budget: Budget) -> Config:
     """The settings of a model with another budget."""
-    frames = max(1, round(budget.lookahead_ms / 1000 / ENCODER_FRAME_SECONDS))
+    frames = max(1, config.frame_rate.frames(budget.lookahead_ms / 1000))
     return replace(
         config,
         decoder=replace(config.decoder, threshold=budget.threshold),
