@@ -442,3 +442,5 @@ def test_changed_settings_are_kept_where_others_change(recognizer: Recognizer) -
     both = recognizer.changed({"threshold": 0.25, "lookahead_ms": 80})
     assert listen(twice, sound(16_000), 16_000) == listen(both, sound(16_000), 16_000)
     assert recognizer.changed({}) is recognizer
+    assert twice.budget == {"lookahead_ms": 80.0, "threshold": 0.25, "pause_seconds": 0.24}
+    assert recognizer.budget == {"lookahead_ms": 200.0, "threshold": 1.0, "pause_seconds": 0.24}

@@ -111,6 +111,15 @@ class Recognizer:
         hotwords = self._hotwords if hotwords is None else hotwords
         return Recognizer(self.folder, engine or self.engine, decoding, self._lm, hotwords, endpoint, threshold)
 
+    @property
+    def budget(self) -> dict[str, float]:
+        """What determines the delay of a stream, by the names of `session`."""
+        return {
+            "lookahead_ms": round(1000 * self.config.frame_rate.seconds * self.search.config.lookahead_frames, 3),
+            "threshold": self._threshold or self.config.decoder.threshold,
+            "pause_seconds": self.endpointer.config.pause_seconds,
+        }
+
     def async_session(self, attention: bool = False, **settings: Unpack[StreamSettings]) -> AsyncSession:
         """As `session`, for asyncio."""
         from headsync.async_session import AsyncSession

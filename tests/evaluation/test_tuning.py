@@ -14,7 +14,6 @@ from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport, Method, UtteranceResult, evaluate, summarise
 from headsync.evaluation.tuning import Budget, Point, choose, grid, measure_points, pareto_front, with_budget
-from headsync.model_folder import load_folder
 from headsync.recognizer import Recognizer
 
 B = Budget(320.0, 1.0, 1.2)
@@ -42,7 +41,6 @@ def test_the_choice_has_the_fewest_errors_within_the_delay() -> None:
 def test_a_budget_becomes_settings_of_a_model() -> None:
     config = with_budget(Config(), Budget(200.0, 0.5, 0.7))
     assert (config.decoding.lookahead_frames, config.decoder.threshold, config.endpoint.pause_seconds) == (5, 0.5, 0.7)
-    assert Budget.of(config) == (200.0, 0.5, 0.7)
     assert grid([1, 2], [3], [4, 5]) == [(1, 3, 4), (1, 3, 5), (2, 3, 4), (2, 3, 5)]
 
 
@@ -94,8 +92,9 @@ def test_tune_prints_points_draws_them_and_writes_a_copy(utterances: list[Uttera
     assert [line[:3] for line in lines[1:3]] == [["160", "1", "0.5"], ["320", "1", "1.2"]]  # and as stored
     assert lines[1][-1] == "chosen"
     assert (tmp_path / "a.png").stat().st_size > 5000
-    assert Budget.of(load_folder(out).config) == (160.0, 1.0, 0.5)
-    assert Recognizer.load(out).transcribe(utterances[0].audio)
+    tuned = Recognizer.load(out)
+    assert tuned.budget == {"lookahead_ms": 160.0, "threshold": 1.0, "pause_seconds": 0.5}
+    assert tuned.transcribe(utterances[0].audio)
     assert len((tmp_path / "dev.tune.jsonl").read_text().splitlines()) == 2
     again = run("tune", "digits-en", manifest, *options, "--write", out)
     assert "already exists" in again.stderr

@@ -63,7 +63,7 @@ def tune(
         raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
     times, word_times = reference_times(manifest, utterances, None, None)
     recognizer = load_model.load_recognizer(model, **search.arguments())
-    budgets = list(dict.fromkeys([Budget.of(recognizer.config), *grid(lookahead_ms, threshold, pause)]))
+    budgets = list(dict.fromkeys([Budget(**recognizer.budget), *grid(lookahead_ms, threshold, pause)]))
     for budget in budgets:
         with load_model.option_names():
             recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement

@@ -66,10 +66,10 @@ def trade_off(groups: Mapping[str, Sequence[TradeOff]], xlabel: str) -> Figure:
             axis.annotate(point.label, place, xytext=(4, 4), textcoords="offset points", fontsize="x-small")
     axis.set_xlabel(xlabel)
     axis.set_ylabel("word error rate, %")
+    axis.margins(x=0.12, y=0.08)
     axis.set_ylim(bottom=0.0)
-    axis.margins(x=0.12)
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     if groups:
-        axis.legend(frameon=False)
+        figure.legend(frameon=False, loc="outside upper center", ncols=2)
     return figure

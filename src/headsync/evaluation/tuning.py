@@ -18,17 +18,11 @@ Progress = Callable[[int, int], None]
 
 
 class Budget(NamedTuple):
-    """What determines the delay of a stream; the names are those of `Recognizer.session`."""
+    """What determines the delay of a stream, as `Recognizer.budget`."""
 
     lookahead_ms: float
     threshold: float
     pause_seconds: float
-
-    @classmethod
-    def of(cls, config: Config) -> Budget:
-        """The budget that a model is stored with."""
-        lookahead_ms = 1000 * config.frame_rate.seconds * config.decoding.lookahead_frames
-        return cls(lookahead_ms, config.decoder.threshold, config.endpoint.pause_seconds)
 
 
 class Point(NamedTuple):

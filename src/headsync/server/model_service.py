@@ -51,6 +51,7 @@ class ModelService:
         self.languages = model_card.languages(recognizer.folder.path)
         self.vocabulary = _short_word_list(recognizer.vocabulary)
         self._default = recognizer.changed({}, hotwords, engine=self.batching)
+        self.budget = self._default.budget
 
     @classmethod
     def load(cls, options: ModelOptions) -> ModelService:
