@@ -223,6 +223,7 @@ def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice:
         hand_over(page, twice)
         short = lines(page)
         page.fill("#pause_seconds", "")
+        page.evaluate("delete document.body.dataset.state")
         hand_over(page, twice)
         assert lines(page) == transcribed(twice).splitlines()
         assert len(short) > len(lines(page))
