@@ -38,7 +38,7 @@ class Table:
         self.script, self.noise = script, rng.normal(size=(100, classes)).astype(np.float32)
         self.seconds, self.steps = 0.0, 0
 
-    def start_decoder(self, batch: int) -> State:
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         return (np.zeros(batch, np.int64),)
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:

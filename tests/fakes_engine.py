@@ -27,7 +27,7 @@ class TableEngine:
         self.seed, self.classes, self.end_bonus = seed, classes, end_bonus
         self.asked: list[Window] = []
 
-    def start_decoder(self, batch: int) -> State:
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         return (np.zeros((batch, 0), np.int64),)
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
@@ -58,7 +58,7 @@ class ReadingEngine:
     def __init__(self, classes: int) -> None:
         self.classes = classes
 
-    def start_decoder(self, batch: int) -> State:
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         return (np.zeros(batch, np.int64),)
 
     def place(self, memory: Memory, first: int) -> Memory:

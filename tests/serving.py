@@ -46,7 +46,7 @@ class FakeService:
     """Base of services without a model; a subclass has a name and `open_session`."""
 
     name = "fake"
-    created, batching, description, vocabulary = 0, None, None, None
+    created, batching, description, vocabulary, budget = 0, None, None, None, None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-OTHER_ENVIRONMENTS = ("drive", "espnet_network", "espnet_stream", "espnet_train")
+OTHER_ENVIRONMENTS = ("drive", "drive_live", "espnet_network", "espnet_stream", "espnet_train")
 MODULES = ("products", "peak")  # imported by other scripts
 RECIPES = ("digits/prepare_digits", "digits/word_times", "digits/steady_noise", "tables/speechocean")
 SCRIPTS = [path for path in sorted(BENCHMARKS.rglob("*.py")) if path.stem not in OTHER_ENVIRONMENTS + MODULES]

@@ -409,3 +409,38 @@ def test_rates_that_are_none_are_refused(recognizer: Recognizer, rate: object) -
 def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Recognizer.load(folder, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_session_has_a_delay_budget_of_its_own(folder: Path, recognizer: Recognizer) -> None:
+    """Settings of a session are those of a model loaded with them, and change no other session."""
+    before = listen(recognizer, sound(16_000), 16_000)
+    budgets = ({"lookahead_ms": 80}, {"threshold": 0.25}, {"pause_seconds": 0.08})
+    for budget in budgets:
+        session = recognizer.session(**budget)  # type: ignore[arg-type]
+        events = session.push(sound(16_000), 16_000) + session.finish()
+        loaded = Recognizer.load(folder, **budget)  # type: ignore[arg-type]
+        assert events == listen(loaded, sound(16_000), 16_000)
+        assert events != before
+    assert listen(recognizer, sound(16_000), 16_000) == before
+
+
+@pytest.mark.parametrize(("ms", "frames"), [(1, 1), (80, 2), (99, 2), (101, 3), (float("inf"), 25_000_000_000)])
+def test_lookahead_is_rounded_to_frames(recognizer: Recognizer, ms: float, frames: int) -> None:
+    assert recognizer.changed({"lookahead_ms": ms}).search.config.lookahead_frames == frames
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lookahead_ms": 0}, {"lookahead_ms": True}, {"threshold": "1"}, {"pause_seconds": -1.0}, {"beem": 3}]
+)
+def test_session_settings_that_make_no_sense_are_refused(recognizer: Recognizer, wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        recognizer.session(**wrong)  # type: ignore[arg-type]
+
+
+def test_changed_settings_are_kept_where_others_change(recognizer: Recognizer) -> None:
+    twice = recognizer.changed({"threshold": 0.25}).changed({"lookahead_ms": 80})
+    both = recognizer.changed({"threshold": 0.25, "lookahead_ms": 80})
+    assert listen(twice, sound(16_000), 16_000) == listen(both, sound(16_000), 16_000)
+    assert recognizer.changed({}) is recognizer
+    assert twice.budget == {"lookahead_ms": 80.0, "threshold": 0.25, "pause_seconds": 0.24}
+    assert recognizer.budget == {"lookahead_ms": 200.0, "threshold": 1.0, "pause_seconds": 0.24}

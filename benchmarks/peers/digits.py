@@ -25,7 +25,11 @@ from headsync.corpora.manifest import read_manifest
 from headsync.evaluation.error_rate import count_errors
 from headsync.frontend.audio import mix_down, read_audio, resample
 
-PACKAGES = {"moonshine": "moonshine-voice==0.0.49", "pocketsphinx": "pocketsphinx==5.1.1"}
+PACKAGES = {
+    "moonshine": "moonshine-voice==0.0.49",
+    "pocketsphinx": "pocketsphinx==5.1.1",
+    "vosk": "vosk==0.3.45",
+}
 ROWS = {  # name of the driver: where it runs
     "headsync": None,
     "headsync-int8": None,

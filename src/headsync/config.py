@@ -193,6 +193,13 @@ class SearchSettings(TypedDict, total=False):
     onset_behind: float | None
 
 
+class StreamSettings(SearchSettings, total=False):
+    """What one stream may have for itself: the settings above, and its delay."""
+
+    lookahead_ms: float | None  # M, rounded to encoder frames; instead of `lookahead_frames`
+    threshold: float | None  # of each head
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """What to train on: manifests, or texts for a language model. Relative paths are relative to the working folder."""

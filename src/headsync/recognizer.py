@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from headsync.config import DecodingConfig, EndpointConfig, SearchSettings
-from headsync.decoding.build import build_phrases, build_search
+from headsync.config import DecodingConfig, EndpointConfig, StreamSettings
+from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream
 from headsync.endpointing.endpointer import build_endpointer
@@ -28,6 +28,7 @@ from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event, Final
 from headsync.frontend.audio import Resampler, mix_down, stream_audio
+from headsync.frontend.frame_rate import FrameRate
 from headsync.frontend.waveform import build_features
 from headsync.lm import LanguageModel
 from headsync.lm.lstm import load_language_model
@@ -50,11 +51,13 @@ class Recognizer:
         hotwords: Sequence[str | tuple[str, float]] = (),
         endpoint: EndpointConfig | None = None,  # None: as stored with the model
         phrases: Sequence[str] = (),
+        threshold: float | None = None,  # None: that of the engine
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
         self.features = build_features(folder.config)
-        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords, phrases)
+        self._lm, self._hotwords, self._phrases, self._threshold = lm, hotwords, phrases, threshold
+        self.search = build_search(engine, folder.config, decoding, folder.vocabulary, lm, hotwords, phrases, threshold)
         self.endpointer = build_endpointer(endpoint or folder.config.endpoint, folder.config.frame_rate)
 
     @classmethod
@@ -62,43 +65,81 @@ class Recognizer:
         cls,
         name_or_folder: str | Path | None = None,
         *,
-        threshold: float | None = None,
         threads: int = 1,
         engine: str = "auto",
         lm: str | Path | None = None,
         hotwords: Sequence[str | tuple[str, float]] = (),
         phrases: Sequence[str] = (),
-        **settings: Unpack[SearchSettings],
+        **settings: Unpack[StreamSettings],
     ) -> Recognizer:
         """Load a shipped model by name (None: the default model) or a model folder.
 
-        `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `threshold`
-        is the halting threshold of each head. `lm` is the folder of a language model or an ARPA file. `hotwords` are
-        phrases to favour, alone or with a boost in log probability. `phrases` restricts the text to these phrases and
-        their sequences; "[unk]" among them stands for other speech. All other arguments are settings of
-        `DecodingConfig` and `EndpointConfig` (`beam=10`, `pause_seconds=0.8`, ...); None: as stored with the model.
+        `engine` is "onnx", "torch", or "auto": ONNX Runtime for an exported model, as shipped models are. `lm` is the
+        folder of a language model or an ARPA file. `hotwords` are phrases to favour, alone or with a boost in log
+        probability. `phrases` restricts the text to these phrases and their sequences; "[unk]" among them stands for
+        other speech. All other arguments are settings as in `session`; None: as stored with the model.
         """
-        _check_arguments(threshold, threads, hotwords)
+        _check_arguments(threads, hotwords)
         folder = load_folder(find(name_or_folder))
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = _in_frames(settings, folder.config.frame_rate)
+        threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
             raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
-        network = load_engine(folder, threshold, threads, engine)
-        return cls(folder, network, config, _language_model(folder, config, lm), hotwords, endpoint, phrases)
+        network = load_engine(folder, None, threads, engine)
+        language = _language_model(folder, config, lm)
+        return cls(folder, network, config, language, hotwords, endpoint, phrases, threshold)
 
-    def session(self, attention: bool = False, phrases: Sequence[str] | None = None) -> Session:
+    def session(
+        self, attention: bool = False, phrases: Sequence[str] | None = None, **settings: Unpack[StreamSettings]
+    ) -> Session:
         """A new stream; `attention`: with an `Attention` event for each token.
 
-        `phrases` replaces the phrase list of the recogniser for this stream; an empty one allows all text.
+        `phrases` replaces the phrase list of the recogniser for this stream; an empty one allows all text. Settings
+        are for this stream alone; the model is not loaded again. `lookahead_ms`, `threshold` (of each head) and
+        `pause_seconds` determine the delay. The others are those of `DecodingConfig` and `EndpointConfig` (`beam=10`,
+        ...). None: as loaded.
         """
-        return Session(self, attention, phrases)
+        return Session(self.changed(settings, phrases=phrases), attention)
 
-    def async_session(self, attention: bool = False, phrases: Sequence[str] | None = None) -> AsyncSession:
-        """A new stream for asyncio."""
+    def changed(
+        self,
+        settings: Mapping[str, Any],
+        hotwords: Sequence[str | tuple[str, float]] | None = None,
+        where: str = "",
+        engine: Engine | None = None,
+        phrases: Sequence[str] | None = None,
+    ) -> Recognizer:
+        """The same loaded model with other settings, as in `session`, hotwords, phrases or engine.
+
+        None: as loaded. `where` is for errors.
+        """
+        given = _in_frames(settings, self.config.frame_rate)
+        if not given and hotwords is None and engine is None and phrases is None:
+            return self
+        threshold = _checked_threshold(given.pop("threshold", self._threshold))
+        decoding, endpoint = changed_settings(self.search.config, self.endpointer.config, given, where)
+        hotwords = self._hotwords if hotwords is None else hotwords
+        phrases = self._phrases if phrases is None else phrases
+        engine = engine or self.engine
+        return Recognizer(self.folder, engine, decoding, self._lm, hotwords, endpoint, phrases, threshold)
+
+    @property
+    def budget(self) -> dict[str, float]:
+        """What determines the delay of a stream, by the names of `session`."""
+        return {
+            "lookahead_ms": round(1000 * self.config.frame_rate.seconds * self.search.config.lookahead_frames, 3),
+            "threshold": self._threshold or self.config.decoder.threshold,
+            "pause_seconds": self.endpointer.config.pause_seconds,
+        }
+
+    def async_session(
+        self, attention: bool = False, phrases: Sequence[str] | None = None, **settings: Unpack[StreamSettings]
+    ) -> AsyncSession:
+        """As `session`, for asyncio."""
         from headsync.async_session import AsyncSession
 
-        return AsyncSession(self.session(attention, phrases))
+        return AsyncSession(self.session(attention, phrases, **settings))
 
     def transcribe(self, audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None = None) -> list[Final]:
         """A whole recording, an audio file or samples and their rate: the same as pushing it piece by piece."""
@@ -114,16 +155,13 @@ class Session:
     As a context manager it is closed at the end of the block: call `finish` inside the block for the last events.
     """
 
-    def __init__(self, recognizer: Recognizer, attention: bool = False, phrases: Sequence[str] | None = None) -> None:
+    def __init__(self, recognizer: Recognizer, attention: bool = False) -> None:
         self._recognizer = recognizer
-        search: Any = recognizer.search
-        if phrases is not None:
-            search = replace(search, phrases=build_phrases(phrases, recognizer.vocabulary))
         self._resampler: Resampler | None = None
         self._features: Any = recognizer.features.start()
         statistics, features = recognizer.folder.statistics, recognizer.features
         self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, features)
-        self._decoder = DecoderStream.start(search, recognizer.endpointer, recognizer.vocabulary, attention)
+        self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
         self._lock = Lock()
         self._finished = False
         self._pushed_samples = self._resampled_samples = 0
@@ -226,11 +264,27 @@ def _pieces(
         yield audio, sample_rate
 
 
-def _check_arguments(threshold: Any, threads: Any, hotwords: Any) -> None:
-    """Raise errors for values of other types as well: not every caller uses a type checker."""
-    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
-    if threshold is not None and not (is_number and threshold > 0):
-        raise ConfigError(f"threshold = {threshold!r} must be a number above 0, for example 1.0")
+def _checked_threshold(threshold: Any) -> float | None:
+    return None if threshold is None else _positive_number("threshold", threshold, "1.0")
+
+
+def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
+    """The settings that are given, with M in encoder frames, at least one."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if "lookahead_ms" in given:
+        seconds = _positive_number("lookahead_ms", given.pop("lookahead_ms"), "320") / 1000
+        given["lookahead_frames"] = max(1, rate.frames(seconds))
+    return given
+
+
+def _positive_number(name: str, value: Any, example: str) -> float:
+    """Raises an error for values of other types as well: not every caller uses a type checker."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(f"{name} = {value!r} must be a number above 0, for example {example}")
+    return float(value)
+
+
+def _check_arguments(threads: Any, hotwords: Any) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise ConfigError(f"threads = {threads!r} must be an integer of 1 or more")
     if isinstance(hotwords, str):

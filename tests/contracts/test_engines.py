@@ -10,8 +10,9 @@ from safetensors.torch import save_file
 
 from headsync.attention import MECHANISMS
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
-from headsync.engine import load_engine
+from headsync.engine import Memory, Window, load_engine
 from headsync.engine.export import export_model, write_graphs
+from headsync.engine.state_tree import join_rows
 from headsync.engine.verify import compare
 from headsync.frontend.features import NUM_MEL, Statistics
 from headsync.frontend.frame_rate import WAVEFORM
@@ -133,3 +134,25 @@ def test_a_difference_is_noticed(tmp_path: Path) -> None:
     save_file(changed.state_dict(), folder.weights)
     assert compare(usual, load_engine(folder), folder.config, folder.vocabulary.size).difference > 0.1
     assert_agree(folder)  # and other weights need no other graphs
+
+
+@pytest.mark.parametrize("name", ["onnx", "torch"])
+@pytest.mark.parametrize("mechanism", ["acs", "dacs", "hs-dacs"])
+def test_rows_of_one_batch_have_thresholds_of_their_own(name: str, mechanism: str, tmp_path: Path) -> None:
+    folder = exported(tmp_path, mechanism)
+    engine, frames, thresholds = load_engine(folder, engine=name), 9, (0.2, 0.6, None)
+    rng, heads = np.random.default_rng(1), folder.config.decoder.heads or folder.config.network.heads
+    shape = (1, folder.config.decoder.layers, heads, frames, folder.config.network.width // heads)
+    memory = Memory(*rng.standard_normal((2, *shape)).astype(np.float32))
+    states = [engine.start_decoder(1, threshold) for threshold in thresholds]
+    joined, ends = join_rows(*states), []
+    one, three = (Window(np.full(n, frames), np.full(n, frames), np.ones(n, bool)) for n in (1, 3))
+    for token in (3, 1, 4):
+        alone = [engine.decode(np.array([token]), memory, state, one) for state in states]
+        together = engine.decode(np.full(3, token), memory, joined, three)
+        states, joined = [decoded.state for decoded in alone], together.state
+        for row, decoded in enumerate(alone):
+            np.testing.assert_array_equal(decoded.end_BNH[0], together.end_BNH[row])
+            np.testing.assert_allclose(decoded.log_p_BV[0], together.log_p_BV[row], atol=2e-5)
+        ends.append(together.end_BNH.sum((1, 2)))
+    assert (np.array(ends)[:, 0] < np.array(ends)[:, 2]).all()  # a lower threshold consumes fewer frames

@@ -89,6 +89,9 @@ def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
     with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* again"):
         load_engine(copied)
+    (copied.path / GRAPHS).write_text(json.dumps({**described, "format": 1}))
+    with pytest.raises(ModelError, match=r"of another version of headsync; export the model again: headsync export"):
+        load_engine(copied)
     for damaged, told in (("{", "cannot be read"), ("[]", "does not say"), ('{"int8": false}', "does not say")):
         (copied.path / GRAPHS).write_text(damaged)
         for engine in ("onnx", "torch"):

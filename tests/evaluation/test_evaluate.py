@@ -10,13 +10,18 @@ import pytest
 import soundfile
 
 from fakes import COST_RATIO, WAIT_SECONDS, FakeRecognizer, FakeSession
+from headsync.cli.demo import RECORDINGS
 from headsync.cli.evaluate import rows
 from headsync.corpora.manifest import Utterance
 from headsync.errors import AudioError
 from headsync.evaluation.evaluate import Method, evaluate, summarise
 from headsync.evaluation.formatting import FormattingCounts
+from headsync.evaluation.latency import Delays, measure_delays
+from headsync.evaluation.stability import measure_stability
 from headsync.evaluation.timed_session import TimedSession
 from headsync.events import Event, Stops
+from headsync.frontend.audio import read_audio
+from headsync.recognizer import Recognizer
 
 
 def utterance(folder: Path, name: str, text: str, seconds: float) -> Utterance:
@@ -172,3 +177,21 @@ def test_r_is_averaged_over_recordings(utterances: list[Utterance]) -> None:
     ratios = [(0.2, 0.4), (0.7,), (), (0.2,)]
     outcomes = [replace(one, cost_ratios=each) for one, each in zip(report.outcomes, ratios, strict=True)]
     assert summarise(outcomes, Method()).cost_ratio == pytest.approx((0.3 + 0.7 + 0.2) / 3)
+
+
+def test_the_cutting_of_the_audio_changes_no_figure_on_the_audio_clock() -> None:
+    """Also not LAAL, which compares the times of events with the length of the audio."""
+    recognizer, recording = Recognizer.load(), sorted(RECORDINGS.glob("*.flac"))[0]
+    samples, rate = read_audio(recording)
+    figures = []
+    for piece in (len(samples), 1600, 777, 331):
+        session = TimedSession(recognizer)
+        for first in range(0, len(samples), piece):
+            session.push(samples[first : first + piece], rate)
+        session.finish()
+        events = session.timed_events
+        delays = measure_delays(events, None, 5)
+        kinds = [getattr(delays, name) for name in Delays.__dataclass_fields__ if "computing" not in name]
+        figures.append((kinds, measure_stability(events), session.text, session.audio_seconds))
+    assert all(each == figures[0] for each in figures)
+    assert figures[0][0][0]

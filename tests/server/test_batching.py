@@ -213,9 +213,14 @@ def test_a_call_alone_is_run_by_its_own_thread(engine: Engine) -> None:
     assert ran == [threading.get_ident()]
 
 
-@pytest.mark.parametrize("settings", [{}, {"beam": 4}])
+BUDGETS: list[dict[str, Any]] = [
+    {"lookahead_ms": 80}, {"threshold": 0.4}, {}, {"lookahead_ms": 600, "threshold": 0.8, "pause_seconds": 0.5}
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [[{}] * 4, [{"beam": 4}] * 4, BUDGETS], ids=["stored", "beam", "budgets"])
 def test_streams_side_by_side_write_what_they_write_alone(
-    settings: dict[str, Any], recordings: list[tuple[Path, np.ndarray, int]], recognizer: Recognizer
+    settings: list[dict[str, Any]], recordings: list[tuple[Path, np.ndarray, int]], recognizer: Recognizer
 ) -> None:
     sizes: list[int] = []
     recordings = recordings[:4]
@@ -226,7 +231,7 @@ def test_streams_side_by_side_write_what_they_write_alone(
     start = threading.Barrier(len(recordings))
 
     def heard(service: ModelService, place: int, wait: bool) -> list[Final]:
-        session = service.open_session(SessionOptions(settings=settings))
+        session = service.open_session(SessionOptions(settings=settings[place]))
         _, samples, rate = recordings[place]
         if wait:
             start.wait(60)

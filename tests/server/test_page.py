@@ -210,6 +210,28 @@ def test_a_file_that_is_no_sound(browser: Any, running: Running, tmp_path: Path)
         assert page.is_enabled("#speak")
 
 
+# the delay budget
+
+
+def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice: Path) -> None:
+    """A short pause cuts the recording into more utterances; a wrong value is an error of the server's."""
+    with opened(browser, running.http) as page:
+        page.click("#budget summary")
+        assert page.get_attribute("#lookahead_ms", "placeholder") == "320"
+        assert page.get_attribute("#pause_seconds", "placeholder") == "1.2"
+        page.fill("#pause_seconds", "0.1")
+        hand_over(page, twice)
+        short = lines(page)
+        page.fill("#pause_seconds", "")
+        page.evaluate("delete document.body.dataset.state")
+        hand_over(page, twice)
+        assert lines(page) == transcribed(twice).splitlines()
+        assert len(short) > len(lines(page))
+        page.fill("#threshold", "-1")
+        page.set_input_files("#file", twice)
+        assert complaint(page) == "threshold = -1 must be a number above 0, for example 1.0"
+
+
 # recordings
 
 

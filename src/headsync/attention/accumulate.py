@@ -51,7 +51,7 @@ class DACS(Mechanism):
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         allowed = before_limit(k_BHTD.shape[2], limit_BL).unsqueeze(1)
         p, total = self._halting(q_BHLD, k_BHTD, allowed)
-        keep = self._keep(total, allowed)
+        keep = self._keep(total, allowed, self._most(self.threshold))
         shape = q_BHLD.shape[:3]
         weights = (p * keep).expand(*shape, -1)
         return Aligned(weights, keep.sum(-1).expand(shape), shortfall_BM=self._shortfall(p, limit_BL))
@@ -71,8 +71,9 @@ class DACS(Mechanism):
     def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended:
         allowed = before_limit(k_BHTD.shape[2], window.end.unsqueeze(1)).unsqueeze(1)
         p, total = self._halting(q_BHD.unsqueeze(2), k_BHTD, allowed)
-        keep = self._keep(total, allowed)
-        halted_B = total[..., -1].amin(dim=(1, 2)) > self._most  # sums only grow
+        most = self._most(self.threshold if window.threshold_B is None else window.threshold_B[:, None, None, None])
+        keep = self._keep(total, allowed, most)
+        halted_B = (total[..., -1:] > most).flatten(1).all(1)  # sums only grow
         heads = q_BHD.shape[1]
         weights, end = ((p * keep)[:, :, 0], keep.sum(-1)[:, :, 0])
         if p.shape[1] != heads:
@@ -86,9 +87,9 @@ class DACS(Mechanism):
         with torch.no_grad():
             return p, F.pad(self._summed(at_least_single(p)).cumsum(-1), (1, 0))
 
-    def _keep(self, total: Tensor, allowed: Tensor) -> Tensor:
+    def _keep(self, total: Tensor, allowed: Tensor, most: float | Tensor) -> Tensor:
         """True for j <= N_i: the sum over the frames before j is within the threshold, eq. (6) and (9)."""
-        return (total[..., :-1] <= self._most) & allowed
+        return (total[..., :-1] <= most) & allowed
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         return energies(q_BHLD, k_BHTD)
@@ -96,9 +97,8 @@ class DACS(Mechanism):
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT
 
-    @property
-    def _most(self) -> float:
-        return self.threshold if self.phase.halts else math.inf
+    def _most(self, threshold: float | Tensor) -> float | Tensor:
+        return threshold if self.phase.halts else math.inf
 
 
 class HSDACS(DACS):
@@ -111,9 +111,8 @@ class HSDACS(DACS):
     def _summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)  # eq. (8)
 
-    @property
-    def _most(self) -> float:
-        return self.threshold * self.heads if self.phase.halts else math.inf  # the joint threshold H
+    def _most(self, threshold: float | Tensor) -> float | Tensor:
+        return threshold * self.heads if self.phase.halts else math.inf  # the joint threshold H
 
 
 class ACS(DACS):

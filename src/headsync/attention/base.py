@@ -29,6 +29,7 @@ class AttentionWindow(NamedTuple):
     limit_B: Tensor  # first frame beyond the limit: t_{i-1} + M, a CTC trigger, or NO_LIMIT
     frames_B: Tensor  # encoder frames available so far
     final_B: Tensor  # whether the encoder output is complete
+    threshold_B: Tensor | None = None  # halting threshold of each row; None: that of the mechanism
 
     @property
     def end(self) -> Tensor:

@@ -25,6 +25,7 @@ from headsync.cli.prepare import prepare
 from headsync.cli.serve import serve
 from headsync.cli.train import train
 from headsync.cli.transcribe import transcribe
+from headsync.cli.tune import tune
 from headsync.errors import HeadsyncError
 
 _FAILED = 1
@@ -85,6 +86,7 @@ app.command()(compare)
 app.command()(perplexity)
 app.add_typer(plot, name="plot")
 app.command()(calibrate)
+app.command()(tune)
 app.command()(average)
 app.command()(export)
 app.add_typer(importing, name="import")

@@ -15,6 +15,7 @@ from headsync.cli.progress import progress_bar
 from headsync.errors import DataError, ModelError
 
 if TYPE_CHECKING:
+    from headsync.config import Config
     from headsync.decoding.confidence import ScoredWord
     from headsync.model_folder import ModelFolder
 
@@ -32,7 +33,7 @@ def calibrate(
     from headsync.decoding.confidence import ScoredWord, calibrated, fit
     from headsync.evaluation.evaluate import evaluate, readable
 
-    folder = _check_folders(model, out)
+    folder = check_folders(model, out)
     recognizer = load_model.load_recognizer(model, confidence_scale=1.0, confidence_offset=0.0)
     with progress_bar(manifest.name) as progress:
         utterances = readable(read_manifest(manifest)[:limit], recognizer.vocabulary)
@@ -43,31 +44,31 @@ def calibrate(
     scale, offset = fit(words)
     after = [ScoredWord(calibrated(word.confidence, scale, offset), word.right) for word in words]
     _print_tables(words, after)
-    path = _write(folder, out, scale, offset)
+    decoding = replace(folder.config.decoding, confidence_scale=scale, confidence_offset=offset)
+    path = write_config(folder, out, replace(folder.config, decoding=decoding))
     typer.echo(f"{path}: confidence_scale = {scale:.3f}, confidence_offset = {offset:.3f}")
 
 
-def _check_folders(model: str, out: Path | None) -> ModelFolder:
+def check_folders(model: str, out: Path | None) -> ModelFolder:
     """The model's folder, once it is sure that the result can be written."""
     from headsync.model_folder import SHIPPED, find, load_folder
 
     folder = load_folder(find(model))
     if out is None and folder.path.resolve().is_relative_to(SHIPPED.resolve()):
-        raise ModelError(f"{model}: a shipped model is not changed; name a folder for a calibrated copy with --out.")
+        raise ModelError(f"{model}: a shipped model is not changed; name a folder for a changed copy.")
     if out is not None and out.exists():
-        raise ModelError(f"{out}: already exists; name a new folder with --out.")
+        raise ModelError(f"{out}: already exists; name a new folder.")
     return folder
 
 
-def _write(folder: ModelFolder, out: Path | None, scale: float, offset: float) -> Path:
-    """Put the calibration into the model's config.toml, or that of a copy."""
+def write_config(folder: ModelFolder, out: Path | None, config: Config) -> Path:
+    """Write the settings into the model's config.toml, or that of a copy."""
     from headsync._atomic_write import write_atomically
     from headsync.model_folder import CONFIG
     from headsync.recipe import dump
 
     path = folder.path if out is None else Path(shutil.copytree(folder.path, out))
-    decoding = replace(folder.config.decoding, confidence_scale=scale, confidence_offset=offset)
-    write_atomically(path / CONFIG, dump(replace(folder.config, decoding=decoding)).encode())
+    write_atomically(path / CONFIG, dump(config).encode())
     return path / CONFIG
 
 

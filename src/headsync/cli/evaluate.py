@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +13,19 @@ import typer
 from headsync.cli import load_model, options
 from headsync.cli.output import check_writable, print_rows, write_json
 from headsync.cli.progress import progress_bar
-from headsync.errors import DataError
+from headsync.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from headsync.corpora.manifest import Utterance
     from headsync.decoding.confidence import Bin
     from headsync.evaluation.error_rate import Interval
-    from headsync.evaluation.evaluate import EvaluationReport
+    from headsync.evaluation.evaluate import EvaluationReport, WordTimes
     from headsync.evaluation.formatting import FormattingCounts
     from headsync.evaluation.latency import Percentiles
+
+FILES = "Files to write"
 
 DELAYS = {
     "user_perceived": "user-perceived latency",
@@ -39,12 +43,66 @@ class Normaliser(Enum):
     english = "english"
 
 
+class AlignerName(Enum):
+    """A model that aligns reference texts with the audio."""
+
+    pocketsphinx = "pocketsphinx"
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """The files that an evaluation writes."""
+
+    json_out: Annotated[Path | None, typer.Option("--json", help="All figures and texts.", rich_help_panel=FILES)] = (
+        None
+    )
+    plot: Annotated[Path | None, typer.Option(help="Figure of the delays, PNG or SVG.", rich_help_panel=FILES)] = None
+    ctm: Annotated[Path | None, typer.Option(help="Recognised words with times, as CTM.", rich_help_panel=FILES)] = None
+    trn: Annotated[
+        Path | None, typer.Option(help="Folder for ref.trn and hyp.trn, for sclite.", rich_help_panel=FILES)
+    ] = None
+    simuleval: Annotated[Path | None, typer.Option(help="Folder for the log of SimulEval.", rich_help_panel=FILES)] = (
+        None
+    )
+    simulstream: Annotated[
+        Path | None, typer.Option(help="Folder for the log of simulstream.", rich_help_panel=FILES)
+    ] = None
+
+    def check(self) -> None:
+        """Raise an error before the work if a file cannot be written."""
+        from headsync.evaluation.figure_files import check_figure
+
+        for path in (self.json_out, self.ctm, self.plot):
+            check_writable(path)
+        check_figure(self.plot)
+
+    def write(self, report: EvaluationReport, about: dict[str, Any]) -> None:
+        from headsync.evaluation import exports
+        from headsync.evaluation.delay_figures import delay_distribution
+        from headsync.evaluation.figure_files import save_figure
+        from headsync.evaluation.latency import Delays
+
+        if self.ctm:
+            exports.write_ctm(self.ctm, report.outcomes)
+        if self.trn:
+            exports.write_trn(self.trn, report.outcomes)
+        if self.simuleval:
+            exports.write_simuleval(self.simuleval, report.outcomes)
+        if self.simulstream:
+            exports.write_simulstream(self.simulstream, report.outcomes)
+        if self.plot:
+            delays = sum((outcome.delays for outcome in report.outcomes), Delays())
+            save_figure(lambda: delay_distribution(delays), self.plot)
+        if self.json_out:
+            write_json(self.json_out, {**about, **report.to_dict()})
+
+
 @options.grouped
 def evaluate(
     search: options.SearchOptions,
+    files: WrittenFiles,
     model: options.ModelArgument,
     manifest: Annotated[Path, typer.Argument(help="Utterances with their texts, JSON lines.")],
-    json_out: Annotated[Path | None, typer.Option("--json", help="Also write all figures and texts here.")] = None,
     lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None,
     reliability: Annotated[
@@ -57,8 +115,9 @@ def evaluate(
     times: Annotated[
         Path | None, typer.Option(help="Reference word times (CTM, JSON or a folder of TextGrids) for delays.")
     ] = None,
-    ctm: Annotated[Path | None, typer.Option(help="Also write the recognised words with times here, as CTM.")] = None,
-    trn: Annotated[Path | None, typer.Option(help="Also write ref.trn and hyp.trn for sclite to this folder.")] = None,
+    align: Annotated[
+        AlignerName | None, typer.Option(help="Reference word times by forced alignment, cached beside the manifest.")
+    ] = None,
     limit: options.Limit = None,
 ) -> None:
     """Measure errors, delays, stability, cost and speed of a model."""
@@ -67,16 +126,12 @@ def evaluate(
     from headsync.corpora.manifest import read_manifest
     from headsync.evaluation.evaluate import evaluate as measure
     from headsync.evaluation.evaluate import readable
-    from headsync.evaluation.exports import write_ctm, write_trn
-    from headsync.evaluation.reference_times import find_word_times, read_word_times
 
-    check_writable(json_out)
-    check_writable(ctm)
+    files.check()
     utterances = read_manifest(manifest)[:limit]
     if not utterances:
         raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
-    times = times or find_word_times(manifest)
-    word_times = read_word_times(times) if times else None
+    times, word_times = reference_times(manifest, utterances, times, align.value if align else None)
     settings: dict[str, Any] = {"lookahead_frames": lookahead, "threshold": threshold}
     recognizer = load_model.load_recognizer(model, **settings, **search.arguments())
     with progress_bar(manifest.name) as progress:
@@ -88,14 +143,28 @@ def evaluate(
     print_rows(rows(report))
     if reliability:
         Console().print(reliability_table("words by confidence", report.reliability))
-    if ctm:
-        write_ctm(ctm, report.outcomes)
-    if trn:
-        write_trn(trn, report.outcomes)
-    if json_out:
-        about = {"model": model, "manifest": str(manifest), "lm": str(search.lm) if search.lm else None}
-        about["word_times_file"] = str(times) if times else None
-        write_json(json_out, {**about, **settings, **search.settings, **report.to_dict()})
+    about = {"model": model, "manifest": str(manifest), "lm": str(search.lm) if search.lm else None}
+    about["word_times_file"] = str(times) if times else None
+    files.write(report, {**about, **settings, **search.settings})
+
+
+def reference_times(
+    manifest: Path, utterances: Sequence[Utterance], given: Path | None, aligner: str | None
+) -> tuple[Path | None, WordTimes | None]:
+    """The file with reference word times, if there is one, and its content; an aligner writes it if needed."""
+    from headsync.evaluation.reference_times import find_word_times, read_word_times
+
+    if given and aligner:
+        raise ConfigError("--times and --align exclude each other; leave one of them out.")
+    if aligner:
+        from headsync.evaluation.alignment import aligned_times, load_aligner
+
+        cache = manifest.with_suffix(f".{aligner}.json")
+        check_writable(cache)
+        with progress_bar("alignment") as progress:
+            return cache, aligned_times(utterances, load_aligner(aligner), cache, progress)
+    path = given or find_word_times(manifest)
+    return path, read_word_times(path) if path else None
 
 
 def rows(report: EvaluationReport) -> list[tuple[str, str]]:

@@ -51,6 +51,7 @@ class Search:
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
     phrases: Phrases | None = None
+    threshold: float | None = None  # at which heads halt; None: that of the engine
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -65,7 +66,7 @@ class Search:
         lm = self._lm_for("fusion")
         language = lm.start(1) if lm else None
         first = Hypothesis(traces=() if trace else None)
-        return Beam((first,), (), self.engine.start_decoder(1), ctc, language)
+        return Beam((first,), (), self.engine.start_decoder(1, self.threshold), ctc, language)
 
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
         """Take all steps that can be taken on the frames so far.

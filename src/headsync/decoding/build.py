@@ -76,6 +76,7 @@ def build_search(
     lm: LanguageModel | None = None,
     hotwords: Sequence[str | tuple[str, float]] | None = None,
     phrases: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> Searcher[Any]:
     """The search for the attention and the policy of a model.
 
@@ -90,7 +91,7 @@ def build_search(
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch
-    return kind(engine, limit, decoding, end, lm, tree, only)
+    return kind(engine, limit, decoding, end, lm, tree, only, threshold)
 
 
 def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:

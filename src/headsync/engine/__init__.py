@@ -74,7 +74,8 @@ class Engine(Protocol):
     def place(self, memory: Memory, first: int) -> Memory:
         """Frames of an utterance, the first one being its frame `first`; done once, before they are decoded."""
 
-    def start_decoder(self, batch: int) -> State: ...
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
+        """The state before the first token; `threshold` replaces that of the engine, for these rows."""
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         """The step after `tokens`, on placed frames."""

@@ -23,7 +23,7 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from headsync._atomic_write import copy_atomically, write_atomically
-from headsync.engine.onnx import NAMES, OnnxEngine, describe, graph_file
+from headsync.engine.onnx import FORMAT, NAMES, OnnxEngine, describe, graph_file
 from headsync.engine.onnx_graphs import Decode, Embed, Encode, Places
 from headsync.engine.torch import TorchEngine
 from headsync.engine.verify import Agreement, compare
@@ -100,6 +100,7 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
     for name, graph in graphs.items():
         write_atomically(graph_file(out, name), graph.SerializeToString())
     document = {
+        "format": FORMAT,
         **describe(folder, int8),
         "heads": model.decoder.network.heads,
         "states": {
@@ -201,17 +202,21 @@ def _decode(model: Model) -> Traced:
     states = decoder.start(rows).mechanisms
     pool = [[torch.randn(written, heads, width // heads) for _ in range(2)] for _ in decoder.layers]
     memory = [[torch.randn(frames, 1, heads, width // heads) for _ in range(2)] for _ in decoder.attending]
-    window = (torch.tensor([3, 9, 5]), torch.full((rows,), frames), torch.tensor([False, True, False]))
+    window = (
+        torch.tensor([3, 9, 5]),
+        torch.full((rows,), frames),
+        torch.tensor([False, True, False]),
+        torch.ones(rows),
+    )
     arguments = (
-        torch.arange(rows), torch.arange(rows), torch.tensor(1.0), window, torch.zeros(rows, written),
-        pool, memory, states,
+        torch.arange(rows), torch.arange(rows), window, torch.zeros(rows, written), pool, memory, states,
     )  # fmt: skip
     pools, memories = _pairs("pool", len(pool)), _pairs("memory", len(memory))
     before = [f"state_{n}_{i}" for n, state in enumerate(states) for i in range(len(state))]
-    by_row = ["tokens", "place", "limit", "frames", "final", "hidden", *before]
-    inputs = ["tokens", "place", "threshold", "limit", "frames", "final", "hidden", *pools, *memories, *before]
+    by_row = ["tokens", "place", "limit", "frames", "final", "threshold", "hidden"]
+    inputs = [*by_row, *pools, *memories, *before]
     outputs = ["log_p", "end", "ready", "weights", "own", *(f"{name}_after" for name in before)]
-    axes: Axes = {name: {0: "rows"} for name in (*by_row, *outputs)}
+    axes: Axes = {name: {0: "rows"} for name in (*by_row, *before, *outputs)}
     axes["hidden"][1] = "written"
     axes["weights"][2] = "memory_frames"
     axes |= {name: {0: "written"} for name in pools}

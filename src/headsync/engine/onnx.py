@@ -37,6 +37,7 @@ SIZES = {  # settings that graphs depend on
         "layers_without_attention",
     ),
 }
+FORMAT = 2  # of the graphs; since 2 each row has a threshold
 PLACES_AT_ONCE = 64  # of frames, in the table of places
 Arrays = dict[str, Any]
 
@@ -66,7 +67,7 @@ class OnnxEngine:
     ) -> None:
         self._embed, self._encode, self._places, self._decode = (sessions[name] for name in NAMES)
         self._width, self._decoder, self._heads = folder.config.network.width, folder.config.decoder, described["heads"]
-        self._threshold = np.array(self._decoder.threshold if threshold is None else threshold, np.float32)
+        self._threshold = self._decoder.threshold if threshold is None else threshold
         self._takes = [given.name for given in self._decode.get_inputs()]
         self._gives = [given.name for given in self._decode.get_outputs()]
         self._states = described["states"]
@@ -106,14 +107,15 @@ class OnnxEngine:
         parts = zip(memory, self._places_up_to(end), strict=True)
         return Memory(*(part + self._split(table[None, :, first:end]) for part, table in parts))
 
-    def start_decoder(self, batch: int) -> State:
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         past = Past.start(batch, self._decoder.layers, self._width)
-        return past, tuple(_zeros(layer, batch) for layer in self._states["decode"])
+        threshold_B = np.full(batch, self._threshold if threshold is None else threshold, np.float32)
+        return past, tuple(_zeros(layer, batch) for layer in self._states["decode"]), threshold_B
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
-        past, states = state
+        past, states, threshold_B = state
         past, frames = past.compacted(), memory.keys_BNHTD.shape[3]
-        given = {"tokens": tokens_B, "place": past.written_B, "threshold": self._threshold}
+        given = {"tokens": tokens_B, "place": past.written_B, "threshold": threshold_B}
         given |= dict(zip(("limit", "frames", "final"), window, strict=True))
         given |= self._of_pool(past.visible()) | _of_memory(memory)
         given |= {f"state_{n}_{i}": x for n, layer in enumerate(states) for i, x in enumerate(layer)}
@@ -121,7 +123,7 @@ class OnnxEngine:
         weights_BHT = found["weights"][..., :frames]
         after = tuple(tuple(found[f"state_{n}_{i}_after"] for i in range(len(layer))) for n, layer in enumerate(states))
         past = past.appended(found["own"])
-        return Decoded(found["log_p"], found["end"], found["ready"], weights_BHT, (past, after))
+        return Decoded(found["log_p"], found["end"], found["ready"], weights_BHT, (past, after, threshold_B))
 
     def _of_pool(self, visible: Visible) -> Arrays:
         layers = visible.both.reshape(*visible.both.shape[:3], self._heads, -1)
@@ -173,6 +175,8 @@ def _checked(folder: ModelFolder) -> dict[str, Any]:
     """The description of the graphs in a folder, if they fit to the rest of it."""
     again = f"export the model again: headsync export {folder.path} {folder.path}"
     described = graphs_of(folder)
+    if described.get("format") != FORMAT:
+        raise ModelError(f"{folder.path}: the graphs are of another version of headsync; {again}")
     for name, value in describe(folder, bool(described.get("int8"))).items():
         if described.get(name) != value:
             raise ModelError(

@@ -90,7 +90,6 @@ class Decode(nn.Module):
         self,
         tokens_B: Tensor,
         place_B: Tensor,
-        threshold: Tensor,
         window: tuple[Tensor, ...],
         hidden_BP: Tensor,
         pool: tuple[tuple[Tensor, ...], ...],  # for each layer keys and values
@@ -104,7 +103,6 @@ class Decode(nn.Module):
         for layer, own in zip(decoder.layers, pool, strict=True):
             x_BE, queries_keys_values = _look_back(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
             if layer.attends:
-                layer.cross.mechanism.threshold = threshold  # type: ignore[assignment]  # an input of the graph
                 x_BE, attended = _listen(layer, x_BE, *next(seen), AttentionWindow(*window))
                 outcomes.append(attended)
             x_BE = x_BE + layer.feedforward(x_BE)

@@ -70,20 +70,23 @@ class TorchEngine:
     def place(self, memory: Memory, first: int) -> Memory:
         return Memory(*_arrays(self.model.decoder.place(decoder.Memory(*_tensors(memory)), first)))
 
-    def start_decoder(self, batch: int) -> State:
-        return _arrays(self.model.decoder.start(batch))
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
+        own = self.model.decoder.attending[0].cross.mechanism.threshold
+        threshold_B = np.full(batch, own if threshold is None else threshold, np.float32)
+        return _arrays(self.model.decoder.start(batch)), threshold_B
 
     @torch.inference_mode()
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
+        inner, threshold_B = state
         stepped = self.model.decoder.step(
             torch.from_numpy(tokens_B),
             decoder.Memory(*_tensors(memory)),
-            decoder.DecoderState(*_tensors(state)),
-            base.AttentionWindow(*_tensors(window)),
+            decoder.DecoderState(*_tensors(inner)),
+            base.AttentionWindow(*_tensors((*window, threshold_B))),
         )
         log_p = stepped.logits_BV.log_softmax(-1)
         ready, weights = _array(stepped.ready_B), _array(stepped.weights_BHT)
-        return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, _arrays(stepped.state))
+        return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, (_arrays(stepped.state), threshold_B))
 
     def _float(self, x: FloatArray) -> torch.Tensor:
         return torch.from_numpy(x).to(next(self.model.parameters()).dtype)

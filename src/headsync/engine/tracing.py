@@ -40,9 +40,9 @@ class TracingEngine(TorchEngine):
             if isinstance(part, CrossAttention):
                 part.mechanism.step = self._recorded(part.mechanism.step)  # type: ignore[method-assign]
 
-    def start_decoder(self, batch: int) -> State:
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         self._utterances += 1
-        return (super().start_decoder(batch), np.full((batch, 1), self._utterances))
+        return (super().start_decoder(batch, threshold), np.full((batch, 1), self._utterances))
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         inner, before_BL = state

@@ -22,7 +22,15 @@ from headsync.evaluation.error_rate import (
     right_words,
 )
 from headsync.evaluation.formatting import FormattingCounts, bare, count_formatting
-from headsync.evaluation.latency import Delays, Percentiles, TimedWord, measure_delays, shown_words
+from headsync.evaluation.latency import (
+    Delays,
+    Moment,
+    Percentiles,
+    TimedWord,
+    displayed_texts,
+    measure_delays,
+    shown_words,
+)
 from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.evaluation.timed_session import SessionFactory, TimedSession
@@ -63,7 +71,8 @@ class UtteranceResult:
     stops: Stops = NO_STOPS
     words: tuple[ScoredWord, ...] = ()
     final_words: tuple[Word, ...] = ()
-    settled_seconds: tuple[float, ...] = ()  # audio time from which each word stays
+    settled: tuple[Moment, ...] = ()  # from when each word stays
+    displayed: tuple[tuple[Moment, tuple[str, ...]], ...] = ()  # all words on display, after each change
 
     def to_dict(self) -> dict[str, Any]:
         """Texts and edits as JSON values."""
@@ -206,7 +215,8 @@ def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method)
         stops=_sum([final.stops for final in session.finals]),
         words=tuple(map(ScoredWord, (word.confidence for word in final_words), right)),
         final_words=final_words,
-        settled_seconds=tuple(shown.stays.audio_seconds for shown in shown_words(events)),
+        settled=tuple(shown.stays for shown in shown_words(events)),
+        displayed=tuple(displayed_texts(events)),
     )
 
 

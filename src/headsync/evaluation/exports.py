@@ -1,12 +1,15 @@
-"""Results in the formats of NIST's scoring toolkit (sclite): CTM and trn."""
+"""Results in the formats of other tools: NIST's sclite (CTM, trn), SimulEval and simulstream."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from headsync._atomic_write import in_one_move
+from headsync.evaluation.latency import Moment
+from headsync.evaluation.stability import common_prefix
 from headsync.events import Word
 
 
@@ -23,6 +26,12 @@ class Transcript(Protocol):
     def hypothesis(self) -> str: ...
     @property
     def final_words(self) -> tuple[Word, ...]: ...
+    @property
+    def audio_seconds(self) -> float: ...
+    @property
+    def settled(self) -> tuple[Moment, ...]: ...
+    @property
+    def displayed(self) -> tuple[tuple[Moment, tuple[str, ...]], ...]: ...
 
 
 def write_ctm(path: Path, transcripts: Sequence[Transcript]) -> None:
@@ -42,6 +51,55 @@ def write_trn(folder: Path, transcripts: Sequence[Transcript]) -> None:
     for name in ("reference", "hypothesis"):
         lines = [f"{getattr(one, name)} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in transcripts]
         _write(folder / f"{name[:3]}.trn", lines)
+
+
+def write_simuleval(folder: Path, transcripts: Sequence[Transcript]) -> None:
+    """Write instances.log and config.yaml, for `simuleval --score-only --output FOLDER`; times in milliseconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {
+            "index": index,
+            "prediction": one.hypothesis,
+            "delays": [1000 * moment.audio_seconds for moment in one.settled],
+            "elapsed": [1000 * moment.wall_seconds for moment in one.settled],
+            "prediction_length": len(one.settled),
+            "reference": one.reference,
+            "source": [one.id],
+            "source_length": 1000 * one.audio_seconds,
+        }
+        for index, one in enumerate(transcripts)
+    ]
+    _write(folder / "instances.log", [json.dumps(line) + "\n" for line in lines])
+    _write(folder / "config.yaml", ["source_type: speech\n", "target_type: text\n"])
+
+
+def write_simulstream(folder: Path, transcripts: Sequence[Transcript]) -> None:
+    """Write metrics.jsonl, config.yaml, audio.yaml and reference.txt, for simulstream's scorers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [line for number, one in enumerate(transcripts) for line in _simulstream_lines(number, one)]
+    audio = [{"wav": f"{_name(one.id)}.wav", "offset": 0.0, "duration": one.audio_seconds} for one in transcripts]
+    _write(folder / "metrics.jsonl", [json.dumps(line) + "\n" for line in lines])
+    _write(folder / "config.yaml", ["detokenizer_type: simuleval\n", "latency_unit: word\n"])
+    _write(folder / "audio.yaml", [json.dumps(audio, indent=1) + "\n"])  # JSON is YAML
+    _write(folder / "reference.txt", [one.reference + "\n" for one in transcripts])
+
+
+def _simulstream_lines(number: int, one: Transcript) -> list[dict[str, object]]:
+    """The file name, then for each change of the text the words that it removes and adds."""
+    lines: list[dict[str, object]] = [{"id": number, "metadata": {"wav_name": f"{_name(one.id)}.wav"}}]
+    before: tuple[str, ...] = ()
+    for moment, words in (*one.displayed, (Moment(one.audio_seconds, one.audio_seconds), None)):
+        after = before if words is None else words
+        kept = common_prefix(before, after)
+        lines.append({
+            "id": number,
+            "total_audio_processed": moment.audio_seconds,
+            "computation_time": max(0.0, moment.wall_seconds - moment.audio_seconds),
+            "generated_tokens": list(after[kept:]),
+            "deleted_tokens": list(before[kept:]),
+        })  # fmt: skip
+        before = after
+    return lines
 
 
 def _speaker(one: Transcript) -> str:

@@ -87,6 +87,19 @@ class TimedEvents:
         return [texts for texts in found.values() if isinstance(texts[-1][0], Final)]
 
 
+def displayed_texts(stream: TimedEvents) -> list[tuple[Moment, tuple[str, ...]]]:
+    """All words of a recording on display after each event that changes them."""
+    found: list[tuple[Moment, tuple[str, ...]]] = []
+    before: tuple[str, ...] = ()  # of finished utterances
+    for texts in stream.utterances():
+        for text, moment in texts:
+            words = (*before, *(word.text for word in text.words))
+            if words != (found[-1][1] if found else ()):
+                found.append((moment, words))
+        before = found[-1][1] if found else ()
+    return found
+
+
 def shown_words(stream: TimedEvents) -> list[ShownWord]:
     """Every final word of a recording, in order."""
     return [_shown(texts, position) for texts in stream.utterances() for position in range(len(texts[-1][0].words))]

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from headsync.engine import IntArray
-from headsync.errors import ConfigError, HeadsyncError
+from headsync.errors import ConfigError
+from headsync.evaluation.figure_files import save_figure
 from headsync.events import Final
 from headsync.model_folder import ModelFolder, find, load_folder
 from headsync.recognizer import Recognizer
@@ -33,9 +34,6 @@ Piece = tuple[npt.NDArray[np.float32], int]  # samples, sample rate
 
 END = "⟨eos⟩"
 INK, HALT = "Blues", "#c8102e"
-STYLE: dict[Any, Any] = {"font.size": 9, "axes.edgecolor": "0.6", "svg.fonttype": "none", "svg.hashsalt": "headsync"}
-# Metadata without date and program, so that equal figures are equal files.
-FORMATS: dict[str, dict[str, str | None]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,7 @@ def draw(attention: AttentionMaps, path: Path, layer: int | None = None) -> None
     layers = len(attention.weights_NHLT)
     if layer is not None and not 1 <= layer <= layers:
         raise ConfigError(f"layer {layer} does not exist; the layers with cross-attention are 1 to {layers}")
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: pictures are PNG or SVG; let the name end in .png or .svg")
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install 'headsync[plot]'") from None
-    with matplotlib.rc_context(STYLE):
-        picture(attention, layer or layers).savefig(path, dpi=140, metadata=FORMATS[path.suffix])
+    save_figure(lambda: picture(attention, layer or layers), path)
 
 
 def picture(attention: AttentionMaps, layer: int) -> Figure:

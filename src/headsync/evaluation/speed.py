@@ -100,8 +100,8 @@ class PacedEngine:
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
 
-    def start_decoder(self, batch: int) -> State:
-        return (self.inner.start_decoder(batch), np.zeros(batch, np.int64))
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
+        return (self.inner.start_decoder(batch, threshold), np.zeros(batch, np.int64))
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         inner, written_B = state

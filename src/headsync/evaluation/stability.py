@@ -35,13 +35,13 @@ def measure_stability(stream: TimedEvents) -> Stability:
     total = Stability()
     for texts in stream.utterances():
         words = [tuple(word.text for word in text.words) for text, _ in texts]
-        erased = sum(len(before) - _common(before, after) for before, after in pairwise(words))
+        erased = sum(len(before) - common_prefix(before, after) for before, after in pairwise(words))
         displayed = {(position, word) for shown in words for position, word in enumerate(shown)}
         stable = set(enumerate(words[-1]))
         total += Stability(len(words[-1]), erased, len(displayed), len(displayed - stable))
     return total
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     """The length of the common prefix."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

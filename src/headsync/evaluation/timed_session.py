@@ -38,19 +38,24 @@ class TimedSession:
         self._stream = recognizer.session()
         self._clock = clock
         self.events: list[Event] = []
-        self.audio_seconds = 0.0
+        self._samples, self._rate = 0, 1
         self.computing_seconds = 0.0
         self.wall_seconds: list[float] = []
         self._free_seconds = 0.0  # when the last call ended, in real time
 
     def push(self, samples: NDArray[np.float32], sample_rate: int) -> list[Event]:
         """Push a chunk to the stream."""
-        self.audio_seconds += len(samples) / sample_rate
+        self._samples, self._rate = self._samples + len(samples), sample_rate
         return self._timed(lambda: self._stream.push(samples, sample_rate))
 
     def finish(self) -> list[Event]:
         """End the stream."""
         return self._timed(self._stream.finish)
+
+    @property
+    def audio_seconds(self) -> float:
+        """The audio so far; counted in samples, so that the cutting does not change it."""
+        return self._samples / self._rate
 
     @property
     def finals(self) -> list[Final]:

@@ -6,37 +6,41 @@ import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from headsync.errors import HeadsyncError
-from headsync.evaluation.plots import FORMATS, HALT, STYLE, AttentionMaps, draw
+from headsync.evaluation.figure_files import save_figure
+from headsync.evaluation.plots import HALT, AttentionMaps, draw
 from headsync.experiments.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def draw_systems(table: Table, path: Path) -> None:
     """A bar chart of error rates with intervals; r is beside each name."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise HeadsyncError("figures require the package matplotlib: pip install 'headsync[plot]'") from None
+    save_figure(lambda: _systems(table), path)
+
+
+def _systems(table: Table) -> Figure:
+    from matplotlib.figure import Figure
+
     rows = list(csv.DictReader(table.csv().splitlines()))
     rates = [_number(row["errors"]) for row in rows]
     ends = [
         [_number(end) for end in row["95 %"].split(" to ")] if " to " in row["95 %"] else [0.0, 0.0] for row in rows
     ]
     reach = [[abs(rate - end[side]) for rate, end in zip(rates, ends, strict=True)] for side in (0, 1)]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 0.8 + 0.3 * len(rows)), layout="constrained")
-        axis = figure.subplots()
-        axis.barh(range(len(rows)), rates, xerr=reach, color="#9db8d9", ecolor="0.4", height=0.65)
-        axis.set_yticks(range(len(rows)), labels=[f"{row['system']}  (r {row['r']})" for row in rows])
-        axis.invert_yaxis()
-        axis.get_yticklabels()[-1].set_color(HALT)
-        axis.set_xlim(0, max(1.0, *(1.05 * max(pair) for pair in ends)))
-        axis.set_xlabel("errors, %")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.set_title(table.title, fontsize="medium")
-        figure.savefig(path, dpi=140, metadata=FORMATS[path.suffix])
+    figure = Figure(figsize=(6.4, 0.8 + 0.3 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    axis.barh(range(len(rows)), rates, xerr=reach, color="#9db8d9", ecolor="0.4", height=0.65)
+    axis.set_yticks(range(len(rows)), labels=[f"{row['system']}  (r {row['r']})" for row in rows])
+    axis.invert_yaxis()
+    axis.get_yticklabels()[-1].set_color(HALT)
+    axis.set_xlim(0, max(1.0, *(1.05 * max(pair) for pair in ends)))
+    axis.set_xlabel("errors, %")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(table.title, fontsize="medium")
+    return figure
 
 
 def draw_heads(drawn: Sequence[AttentionMaps], folder: Path) -> list[Path]:

@@ -162,8 +162,8 @@ class Runs:
         delays: list[float] = []
         for outcome in report.outcomes:
             aligned = self.references(test).get(outcome.id)
-            if outcome.counts.errors == 0 and aligned and len(aligned) == len(outcome.settled_seconds):
-                delays += [stood - said for stood, said in zip(outcome.settled_seconds, aligned, strict=True)]
+            if outcome.counts.errors == 0 and aligned and len(aligned) == len(outcome.settled):
+                delays += [stays.audio_seconds - said for stays, said in zip(outcome.settled, aligned, strict=True)]
         counts = report.counts
         return SystemResult(
             error_rate=report.error_rate or 0.0,

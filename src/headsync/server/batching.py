@@ -101,8 +101,8 @@ class BatchingEngine:
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
 
-    def start_decoder(self, batch: int) -> State:
-        return self.inner.start_decoder(batch)
+    def start_decoder(self, batch: int, threshold: float | None = None) -> State:
+        return self.inner.start_decoder(batch, threshold)
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         rows = len(tokens_B)

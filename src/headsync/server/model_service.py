@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headsync import model_card
-from headsync.config import DecodingConfig, EndpointConfig
 from headsync.decoding.build import build_hotwords
-from headsync.engine import Engine
 from headsync.errors import ConfigError
 from headsync.model_folder import find_named
-from headsync.recognizer import Recognizer, Session, changed_settings
+from headsync.recognizer import Recognizer, Session
 from headsync.server.batching import BatchingEngine
 from headsync.server.limits import Limits
 from headsync.server.session_options import SessionOptions
 from headsync.text.vocabulary import Vocabulary
 
 # Settings that a stream may choose; they do not change the network.
-STREAM_SETTINGS = ("beam", "ctc_weight", "nbest", "pause_seconds", "longest_seconds", "silence_seconds")
-
+STREAM_SETTINGS = (
+    "beam", "ctc_weight", "nbest", "lookahead_ms", "threshold", "pause_seconds", "longest_seconds", "silence_seconds"
+)  # fmt: skip
 
 PHRASE_CHARS = 200  # longest hotword or phrase; a hotword's tree grows with the square of its length
 MAX_LISTED_WORDS = 50  # a longer vocabulary is not listed
@@ -58,12 +57,8 @@ class ModelService:
         self.description = model_card.summary(recognizer.folder.path)
         self.languages = model_card.languages(recognizer.folder.path)
         self.vocabulary = _short_word_list(recognizer.vocabulary)
-        self._hotwords, self._phrases = hotwords, phrases
-        self._decoding, self._endpoint = recognizer.search.config, recognizer.endpointer.config
-        self._lm = getattr(recognizer.search, "language", None)
-        self._folder = recognizer.folder
-        self._engine: Engine = self.batching or recognizer.engine
-        self._default = self._recognizer(self._decoding, self._endpoint, hotwords)
+        self._default = recognizer.changed({}, hotwords, engine=self.batching, phrases=phrases)
+        self.budget = self._default.budget
 
     @classmethod
     def load(cls, options: ModelOptions) -> ModelService:
@@ -81,34 +76,24 @@ class ModelService:
 
     def open_session(self, options: SessionOptions = SessionOptions(), limits: Limits = Limits()) -> Session:  # noqa: B008
         """A new session; raises ConfigError for options that are not allowed."""
-        recognizer = self._default
         _check_phrases("hotwords", [phrase for phrase, _ in options.hotwords], limits.hotwords)
         _check_phrases("phrases", options.phrases, limits.phrases)
-        if options.settings or options.hotwords:
-            decoding, endpoint = self._settings_of(options.settings, limits)
-            recognizer = self._recognizer(decoding, endpoint, options.hotwords or self._hotwords)
-        return recognizer.session(options.attention, options.phrases or None)
+        for name in options.settings:
+            if name not in STREAM_SETTINGS:
+                raise ConfigError(f"settings: a stream cannot set {name}; it can set {', '.join(STREAM_SETTINGS)}")
+        recognizer = self._default.changed(options.settings, options.hotwords or None, "settings")
+        decoding = recognizer.search.config
+        most = max(decoding.beam, decoding.nbest)
+        if options.settings and most > limits.beam:
+            raise ConfigError(f"settings: beam and nbest must be at most {limits.beam} on this server")
+        return recognizer.session(options.attention, options.phrases or None, beam=most if options.settings else None)
 
     def can_write(self, phrase: str) -> bool:
         """Whether the vocabulary has the tokens of a phrase, so that it can be a hotword."""
         try:
-            return build_hotwords([phrase], self._folder.vocabulary) is not None
+            return build_hotwords([phrase], self._default.vocabulary) is not None
         except ConfigError:
             return False
-
-    def _settings_of(self, settings: Mapping[str, Any], limits: Limits) -> tuple[DecodingConfig, EndpointConfig]:
-        for name in settings:
-            if name not in STREAM_SETTINGS:
-                raise ConfigError(f"settings: a stream cannot set {name}; it can set {', '.join(STREAM_SETTINGS)}")
-        decoding, endpoint = changed_settings(self._decoding, self._endpoint, settings, "settings")
-        if max(decoding.beam, decoding.nbest) > limits.beam:
-            raise ConfigError(f"settings: beam and nbest must be at most {limits.beam} on this server")
-        return replace(decoding, beam=max(decoding.beam, decoding.nbest)), endpoint
-
-    def _recognizer(
-        self, decoding: DecodingConfig, endpoint: EndpointConfig, hotwords: Sequence[tuple[str, float]]
-    ) -> Recognizer:
-        return Recognizer(self._folder, self._engine, decoding, self._lm, hotwords, endpoint, self._phrases)
 
 
 def _check_phrases(name: str, phrases: Sequence[str], limit: int) -> None:

@@ -210,9 +210,10 @@ def _response(
 
 
 def _model_object(service: ModelService) -> dict[str, Any]:
-    """OpenAI's fields, and what the model recognises."""
+    """OpenAI's fields, what the model recognises, and the delay budget of streams that choose none."""
     model = {"id": service.name, "object": "model", "created": service.created, "owned_by": OWNER}
-    return {**model, "description": service.description, "vocabulary": service.vocabulary}
+    rest = {"description": service.description, "vocabulary": service.vocabulary, "budget": service.budget}
+    return {**model, **rest}
 
 
 def _service(name: str, state: AppState) -> ModelService:

@@ -3,6 +3,7 @@
 import { Microphone, loudness, readRecording } from "./audio_input.js";
 import { Address, Stream } from "./stream.js";
 import { AttentionView } from "./attention_view.js";
+import { chosenBudget, describeBudget, disableBudget } from "./budget.js";
 import { FileBuffer, LiveBuffer } from "./audio_buffer.js";
 import { Transcript, clock } from "./transcript.js";
 import { toSrt, toText, toVtt } from "./subtitles.js";
@@ -32,6 +33,7 @@ function updateControls() {
   $("speak").setAttribute("aria-pressed", String(busy));
   $("speak").classList.toggle("on", busy);
   $("speak-label").textContent = !busy ? "Speak" : active.stopping ? "Stop now" : "Stop";
+  disableBudget(busy);
   for (const id of ["choose", "file", "model", "along"]) $(id).disabled = busy || (id === "model" && !$("model").length);
   for (const id of ["copy", "save-txt", "save-srt", "save-vtt"]) $(id).disabled = transcript.empty;
   $("clear").disabled = busy || transcript.empty;
@@ -56,7 +58,8 @@ function startStream(buffer, microphone, name) {
   for (const id of ["delay", "factor", "ratio"]) $(id).textContent = "–";
   $("back").hidden = true;
   active = { buffer, microphone, began: null, delays: [], ratios: [], stopping: false };
-  const start = { sample_rate: buffer.rate, model: $("model").value || null, attention: true, progress: true };
+  const settings = chosenBudget();
+  const start = { sample_rate: buffer.rate, model: $("model").value || null, settings, attention: true, progress: true };
   active.stream = new Stream(address, start, buffer, onMessage, onStateChange);
   active.stream.open();
   updateControls();
@@ -322,6 +325,7 @@ function describeModel() {
   const model = models.find(({ id }) => id === $("model").value);
   const words = model?.vocabulary ? ` It recognises only these words: ${model.vocabulary.join(", ")}.` : "";
   $("about").textContent = model ? `${model.description ?? ""}${words}`.trim() : "";
+  describeBudget(model);
 }
 
 async function listModels() {

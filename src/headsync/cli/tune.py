@@ -1,0 +1,138 @@
+"""`headsync tune`: error rate against delay, and the choice of a point."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headsync.cli import load_model, options
+from headsync.cli.calibrate import check_folders, write_config
+from headsync.cli.evaluate import Normaliser, reference_times
+from headsync.cli.output import check_writable
+from headsync.cli.progress import progress_bar
+from headsync.errors import DataError
+
+if TYPE_CHECKING:
+    from headsync.evaluation.tuning import Point
+
+LOOKAHEAD_MS, THRESHOLD, PAUSE = [160.0, 320.0, 640.0], [0.5, 0.75, 1.0], [0.5, 0.8, 1.2]  # the default grid
+
+
+@options.grouped
+def tune(
+    search: options.SearchOptions,
+    model: options.ModelArgument,
+    manifest: Annotated[Path, typer.Argument(help="Development speech with its texts, JSON lines.")],
+    lookahead_ms: Annotated[
+        list[float], typer.Option(help="Lookahead limit M in milliseconds; may be repeated.")
+    ] = LOOKAHEAD_MS,
+    threshold: Annotated[
+        list[float], typer.Option(help="Halting threshold of each head; may be repeated.")
+    ] = THRESHOLD,
+    pause: Annotated[
+        list[float], typer.Option(help="Pause that ends an utterance, in seconds; may be repeated.")
+    ] = PAUSE,
+    most_delay: Annotated[
+        float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="New folder for a copy of the model with the chosen point.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Figure of error rate against delay, PNG or SVG.")] = None,
+    normalise: Annotated[
+        Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
+    ] = Normaliser.none,
+    limit: options.Limit = None,
+) -> None:
+    """Measure a model with several delay budgets, and choose one."""
+    from headsync.corpora.manifest import read_manifest
+    from headsync.evaluation.evaluate import evaluate, readable
+    from headsync.evaluation.figure_files import check_figure
+    from headsync.evaluation.tuning import Budget, choose, grid, measure_points, pareto_front, with_budget
+
+    check_writable(plot)
+    check_figure(plot)
+    folder = check_folders(model, write) if write else None
+    utterances = read_manifest(manifest)[:limit]
+    if not utterances:
+        raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
+    times, word_times = reference_times(manifest, utterances, None, None)
+    recognizer = load_model.load_recognizer(model, **search.arguments())
+    budgets = list(dict.fromkeys([Budget(**recognizer.budget), *grid(lookahead_ms, threshold, pause)]))
+    for budget in budgets:
+        with load_model.option_names():
+            recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement
+    identity = {**_identity(recognizer.folder.path, manifest, times), "limit": limit, "normalise": normalise.value}
+    identity |= {name: value for name, value in search.arguments().items() if value}
+    with progress_bar(manifest.name) as progress:
+        texts = readable(utterances, recognizer.vocabulary)
+        points = measure_points(
+            lambda budget, done: evaluate(
+                recognizer.changed(budget._asdict()), texts,
+                normalise=normalise.value, word_times=word_times, progress=done,
+            ),
+            budgets, manifest.with_suffix(".tune.jsonl"), _as_json(identity), progress,
+        )  # fmt: skip
+    front, chosen = pareto_front(points), choose(points, most_delay)
+    _print_points(points, front, chosen)
+    if plot:
+        _draw(points, front, plot)
+    if folder:
+        typer.echo(f"wrote {write_config(folder, write, with_budget(folder.config, chosen.budget))}")
+
+
+def _identity(model: Path, manifest: Path, times: Path | None) -> dict[str, Any]:
+    """What the figures depend on, by content."""
+    from headsync.batch_transcription import checksum
+
+    data = hashlib.sha256(manifest.read_bytes())
+    if times:
+        data.update(checksum(times).encode())
+    return {"model": checksum(model), "data": data.hexdigest()}
+
+
+def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
+    """As the cache has it after it was read."""
+    import json
+
+    parsed: dict[str, Any] = json.loads(json.dumps(identity, default=str))
+    return parsed
+
+
+def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = ("M, ms", "threshold", "pause, s", "error rate", "latency, s", "final, s", "")
+    caption = "latency: user-perceived, p90; final: finalisation, p50"
+    table = Table(*columns, box=None, header_style="bold", caption=caption)
+    for point in sorted(points, key=lambda point: (point.user_perceived, point.error_rate)):
+        figures = (f"{point.error_rate:.2%}", f"{point.user_perceived:.2f}", f"{point.finalisation:.2f}")
+        mark = "chosen" if point == chosen else "front" if point in front else ""
+        table.add_row(*(f"{value:g}" for value in point.budget), *figures, mark)
+    Console().print(table)
+
+
+def _draw(points: Sequence[Point], front: Sequence[Point], path: Path) -> None:
+    from headsync.evaluation.delay_figures import TradeOff, trade_off
+    from headsync.evaluation.figure_files import save_figure
+
+    def pause(point: Point) -> float:
+        return point.budget.pause_seconds
+
+    groups = {
+        f"pause {seconds:g} s": [
+            TradeOff(_label(point), point.user_perceived, point.error_rate, point in front) for point in some
+        ]
+        for seconds, some in groupby(sorted(points, key=pause), pause)
+    }
+    save_figure(lambda: trade_off(groups, "user-perceived latency, p90, s"), path)
+
+
+def _label(point: Point) -> str:
+    return f"M {point.budget.lookahead_ms:g} ms, {point.budget.threshold:g}"
