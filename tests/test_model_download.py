@@ -123,7 +123,7 @@ def test_a_broken_download_continues_where_it_stopped(site: Site, tmp_path: Path
     with pytest.raises(ModelError, match=r"the connection failed .* run the same command again, which continues"):
         pull(f"{site.address}/models/digits")
     assert cached() == {}
-    with pytest.raises(ModelError, match="neither a folder nor a model by name"):
+    with pytest.raises(ModelError, match="neither a folder nor the name of a model"):
         find("digits")
     (part,) = (tmp_path / "cache/digits.download").glob("*.part")
     assert part.stat().st_size == 50_000

@@ -250,14 +250,14 @@ def test_a_model_can_be_given_another_name(models: Path, model: Path, monkeypatc
     monkeypatch.chdir(odd.parent)
     assert find_named("beam=4") == ("beam=4", Path("beam=4"))  # an existing folder is never split
     for wrong in ("mine=", "mine=nowhere", f"={model}", f"{model}=tiny-en"):
-        with pytest.raises(ModelError, match="neither a folder nor a model by name"):
+        with pytest.raises(ModelError, match="neither a folder nor the name of a model"):
             find_named(wrong)
 
 
 def test_what_is_neither_is_told_with_the_names_there_are(models: Path, model: Path) -> None:
     for wrong in ("tiny-de", model / "none", model / WEIGHTS):
         with pytest.raises(
-            ModelError, match=f"neither a folder nor a model by name; .*: {model_folder.DEFAULT}, tiny-en$"
+            ModelError, match=f"neither a folder nor the name of a model; .*: {model_folder.DEFAULT}, tiny-en$"
         ):
             find(wrong)
 
@@ -265,5 +265,5 @@ def test_what_is_neither_is_told_with_the_names_there_are(models: Path, model: P
 def test_a_package_without_models_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_folder, "SHIPPED", tmp_path / "nowhere")
     assert shipped() == {}
-    with pytest.raises(ModelError, match=r"these are known: none$"):
+    with pytest.raises(ModelError, match=r"known models: none$"):
         find()

@@ -1,7 +1,7 @@
-"""Batch transcription: the recordings of a manifest in, one line of JSON for each out, here or on a Ray cluster.
+"""Batch transcription: one line of JSON for each recording of a manifest, in this process or on a Ray cluster.
 
-One process writes, and it writes complete lines. So every utterance has one line in the output, whatever happens to the
-workers, and a run that was stopped continues with the utterances that are missing.
+One process writes complete lines. Every utterance therefore has one line in the output, even if workers fail, and a
+stopped run continues with the missing utterances.
 
 Each line records the model (a checksum), the settings and the audio file that its text comes from. A run with another
 model or other settings does not continue an output; an audio file that has changed is transcribed again.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -157,7 +157,7 @@ def _describe(identity: Identity) -> dict[str, str]:
 
 
 def _is_current(line: Line, utterance: Utterance | None, out: Path) -> bool:
-    """Whether the text of a line belongs to the audio file as it is now."""
+    """Whether the audio file of a line is unchanged."""
     if utterance is None:
         return True
     if line["audio"] != _absolute(utterance):
@@ -244,8 +244,8 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
 def _collect(ray: Any, task: Any, job: Job, utterances: Sequence[Utterance], most: int) -> Iterator[Line]:
     """Submit up to `most` tasks at a time, and yield their lines as they complete."""
     waiting: list[Any] = []
-    for pile in _piles(utterances):
-        waiting.append(task.remote(job, pile))
+    for first in range(0, len(utterances), PER_TASK):
+        waiting.append(task.remote(job, list(utterances[first : first + PER_TASK])))
         while len(waiting) >= most:
             (ready, *_), waiting = ray.wait(waiting, num_returns=1)
             yield from ray.get(ready)
@@ -254,12 +254,8 @@ def _collect(ray: Any, task: Any, job: Job, utterances: Sequence[Utterance], mos
         yield from ray.get(ready)
 
 
-def _piles(utterances: Sequence[Utterance]) -> Iterable[list[Utterance]]:
-    return (list(utterances[first : first + PER_TASK]) for first in range(0, len(utterances), PER_TASK))
-
-
 def _task(job: Job, utterances: Sequence[Utterance]) -> list[Line]:
-    """The lines of a pile, in a worker."""
+    """The lines of some utterances, in a worker."""
     recognizer = _load_once(job)
     return [recognise(recognizer, utterance) for utterance in utterances]
 

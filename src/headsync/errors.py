@@ -7,7 +7,7 @@
     ├── ModelError      a model folder that is incomplete or damaged
     └── TrainingError   a training run that cannot continue
 
-Every message is one sentence: what is wrong, where, and the remedy.
+Every message is one sentence with the place, the problem and the remedy.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
                (Attention)
 
 An utterance has any number of `Partial`s, then exactly one `Final`. Utterances count from 0, and the texts of the
-Finals joined are the transcript. The `committed` part of a Partial does not change any more, the `tentative` part may;
-a Final does not change. An `Endpoint` says why an utterance ended before the stream did, or that there has been silence
-for long. An event that would repeat the one before is not sent. A stream opened with `attention` also has an
-`Attention` event for every committed token.
+Finals joined are the transcript. The `committed` part of a Partial is final, the `tentative` part may change. An
+`Endpoint` is the reason why an utterance ended before the stream did, or reports a long silence. Repeated events are
+not sent. A stream opened with `attention` also has an `Attention` event for every committed token.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another hypothesis of an utterance, and how much its score is below that of the best."""
+    """Another hypothesis of an utterance, and the distance of its score from that of the best hypothesis."""
 
     text: str
     behind: float
@@ -69,9 +68,9 @@ NO_STOPS = Stops()
 class Partial:
     """The utterance so far.
 
-    The first `committed_words` words do not change any more. `time_seconds` is how much audio had to arrive for this
-    event. `delay_seconds` is that minus the end of the last word (0 if there is no word, and never below 0): the
-    algorithmic delay, without the time of computing.
+    The first `committed_words` words are final. `time_seconds` is the audio time after which this event was possible.
+    `delay_seconds` is that minus the end of the last word (at least 0, and 0 without words): the algorithmic delay,
+    without computing time.
     """
 
     utterance: int
@@ -160,7 +159,7 @@ class Attention:
     frame_seconds: float
     weights: tuple[tuple[float, ...], ...]
     halts_seconds: tuple[float, ...]
-    time_seconds: float  # how much audio had to arrive for this event
+    time_seconds: float  # the audio time after which this event was possible
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""

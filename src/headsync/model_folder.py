@@ -1,16 +1,16 @@
 """A model is a folder that loads by its path alone.
 
     weights.safetensors      the network, in single precision or half
-    config.toml              its sizes and how it is searched
-    vocabulary.json          what it can write
+    config.toml              its sizes and its decoding settings
+    vocabulary.json          its tokens
     statistics.safetensors   mean and deviation of its features
     README.md                the model card
-    lm/                      a language model to search with, if there is one
-    graphs.json, *.onnx      the network without its weights, to run without PyTorch, if it has been exported
+    lm/                      a language model for the search (optional)
+    graphs.json, *.onnx      graphs of the network without weights, to run without PyTorch (optional)
     SHA256SUMS               checksums of all files but config.toml and README.md, in the format of sha256sum
 
-A language model is such a folder too, without statistics, and its config.toml says `kind = "lm"`.
-Models that come with the package are folders of `headsync/models/`, found by their names.
+A language model is also a folder, without statistics and with `kind = "lm"` in its config.toml. Shipped models are the
+folders of `headsync/models/` and are found by name.
 """
 
 from __future__ import annotations
@@ -46,19 +46,18 @@ WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
 GRAPHS = "graphs.json"  # of a model that has been exported: what its graphs are of
 CHECKSUMS = "SHA256SUMS"
 EDITABLE = (CONFIG, CARD)  # without a checksum
-LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded where it has weight
+LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded if its weight is above 0
 SHIPPED = Path(__file__).parent / "models"
 DEFAULT = "digits-en"
 
 
 @dataclass(frozen=True)
-class ModelFolder:
-    """All of a model but its network, which an engine loads from `weights`."""
+class LanguageFolder:
+    """A language model without its network, which an engine loads from `weights`."""
 
     path: Path
     config: Config
     vocabulary: Vocabulary
-    statistics: Statistics
 
     @property
     def weights(self) -> Path:
@@ -66,16 +65,10 @@ class ModelFolder:
 
 
 @dataclass(frozen=True)
-class LanguageFolder:
-    """A language model, all of it but the network."""
+class ModelFolder(LanguageFolder):
+    """A recogniser without its network."""
 
-    path: Path
-    config: Config
-    vocabulary: Vocabulary
-
-    @property
-    def weights(self) -> Path:
-        return self.path / WEIGHTS
+    statistics: Statistics
 
 
 class NamedModel(NamedTuple):
@@ -132,12 +125,12 @@ def _find_folder(name: str) -> Path:
     if name in known:
         return known[name]
     raise ModelError(
-        f"{name or '(empty)'}: neither a folder nor a model by name; these are known: {', '.join(known) or 'none'}"
+        f"{name or '(empty)'}: neither a folder nor the name of a model; known models: {', '.join(known) or 'none'}"
     )
 
 
 def load_folder(path: Path) -> ModelFolder:
-    """Read a model folder, all of it but the network."""
+    """Read a model folder, except the network."""
     config = _config(path, "recogniser")
     _check_files(path, (WEIGHTS, VOCABULARY, STATISTICS))
     verify_checksums(path)
@@ -146,7 +139,7 @@ def load_folder(path: Path) -> ModelFolder:
 
 
 def load_weights(path: Path) -> dict[str, NDArray[Any]]:
-    """The weights of a network by name; what is kept in half precision is computed with in single precision."""
+    """The weights of a network by name; half precision is converted to single precision."""
     try:
         found = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -155,7 +148,7 @@ def load_weights(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def load_language_folder(path: Path) -> LanguageFolder:
-    """Read the folder of a language model, all of it but the network."""
+    """Read the folder of a language model, except the network."""
     config = _config(path, "lm")
     _check_files(path, (WEIGHTS, VOCABULARY))
     verify_checksums(path)
@@ -170,22 +163,22 @@ def _config(path: Path, kind: str) -> Config:
     except (OSError, ValueError, ConfigError) as error:
         raise ModelError(f"{path / CONFIG}: damaged ({error}); copy or train the model again") from None
     if config.kind != kind:
-        raise ModelError(f"{path}: this is {_SPOKEN[config.kind]}, where {_SPOKEN[kind]} is needed")
+        raise ModelError(f"{path}: expected {_DESCRIPTIONS[kind]}, found {_DESCRIPTIONS[config.kind]}")
     return config
 
 
-_SPOKEN = {"recogniser": "a recogniser", "lm": "a language model"}
+_DESCRIPTIONS = {"recogniser": "a recogniser", "lm": "a language model"}
 
 
 def _check_files(path: Path, names: Sequence[str]) -> None:
     for name in names:
         if not (path / name).is_file():
-            raise ModelError(f"{path}: {name} is missing, so this is not a whole model folder; copy or train it again")
+            raise ModelError(f"{path}: not a complete model folder: {name} is missing; copy or train it again")
 
 
 @contextmanager
 def checksummed(path: Path) -> Iterator[None]:
-    """Write files of a model folder inside; interrupted, they leave a folder without checksums."""
+    """Write files of a model folder and then their checksums; after an interruption there are no checksums."""
     (path / CHECKSUMS).unlink(missing_ok=True)
     yield
     names = sorted(file.name for file in path.iterdir() if file.is_file() and file.name not in EDITABLE)
@@ -218,13 +211,13 @@ def _sha256(path: Path) -> str:
 
 
 def save_folder(path: Path, config: Config, vocabulary: Vocabulary, statistics: Statistics) -> None:
-    """Write all but the network, whose file the caller writes last: a folder with weights is a whole one."""
+    """Write all files except the network, which the caller writes last: a folder with weights is complete."""
     save_language_folder(path, config, vocabulary)
     statistics.save(path / STATISTICS)
 
 
 def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """The same for a language model, which has no features and so no statistics of them."""
+    """The same for a language model, which has no feature statistics."""
     path.mkdir(parents=True, exist_ok=True)
     (path / CHECKSUMS).unlink(missing_ok=True)
     write_atomically(path / CONFIG, dump(config).encode())

@@ -1,8 +1,8 @@
-"""From a recipe to its settings and back.
+"""Reading and writing of recipes.
 
 A recipe is a TOML file whose tables are the fields of `Config`. `extends = "base.toml"` before the tables names another
-recipe, relative to this one, whose settings hold unless this recipe sets them. An error names the file, the key, the
-value and what is allowed.
+recipe, relative to this one; this recipe overrides its settings. Errors name the file, the key, the value and the
+allowed values.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_toml(path: Path, missing: str) -> dict[str, Any]:
 
 
 def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T:
-    """A dataclass from a nested dict, every key known and every value of its type."""
+    """A dataclass from a nested dict; unknown keys and values of another type are errors."""
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for key, value in tree.items():
@@ -120,7 +120,7 @@ def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
         return to_float(value, f"{where}: {name}")
     assert isinstance(hint, type)
     if type(value) is not hint:
-        raise ConfigError(f"{where}: {name} = {value!r} must be {_SPOKEN[hint]}")
+        raise ConfigError(f"{where}: {name} = {value!r} must be {_DESCRIPTIONS[hint]}")
     return value
 
 
@@ -132,7 +132,7 @@ def to_float(value: float, name: str) -> float:
         raise ConfigError(f"{name} is too large a number; the largest is {sys.float_info.max:.0e}") from None
 
 
-_SPOKEN: dict[type, str] = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+_DESCRIPTIONS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
 def _toml(value: Any) -> str:
@@ -140,4 +140,4 @@ def _toml(value: Any) -> str:
         return f'"{NONE}"'
     if isinstance(value, float):
         return repr(value)  # repr keeps inf, nan and exponents in a form that TOML reads
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON may hold it as it is, TOML not
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML requires an escape

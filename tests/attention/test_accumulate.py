@@ -187,8 +187,8 @@ def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
     search = Search(
         TorchEngine(model), lookahead, DecodingConfig(ctc_weight=0.0, lookahead_frames=M, most_tokens_per_frame=0.1), 8
     )
-    heard = SpeechFrames(memory, np.zeros((T, 9), np.float32), spikes)
-    best = search.advance(search.start(), heard, final=True).best
+    speech = SpeechFrames(memory, np.zeros((T, 9), np.float32), spikes)
+    best = search.advance(search.start(), speech, final=True).best
 
     q = np.concatenate(queries).reshape(-1, layers, H, 4)
     bias = tuple(layer.cross.mechanism.energy_bias.item() for layer in model.decoder.layers)

@@ -174,7 +174,7 @@ def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
 
 @pytest.mark.parametrize(("wait_from", "ends"), [("first", [2, 2, 2, 2]), ("own", [2, 4, 6, 0])])
 def test_a_head_that_does_not_move_delays_others_only_in_the_published_rule(wait_from: str, ends: list[int]) -> None:
-    """The first head sits on frame 0, the second never stops of itself; with eps = 2 it may go on, or not."""
+    """The first head stays on frame 0, and the second never stops by its own energies; eps is 2."""
     sits, never = [0.9] + [0.1] * 6, [0.1] * 7
     case = given_p([[sits] * 4, [never] * 4])
     case = case._replace(limit_BL=torch.full((1, 4), 7))

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: help, small commands, and what is printed in trouble."""
+"""The command line: help, small commands and errors."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_the_version_is_printed() -> None:
     assert (result.exit_code, result.stdout) == (0, f"headsync {headsync.__version__}\n")
 
 
-# trouble
+# errors
 
 
 @pytest.mark.parametrize(
-    ("trouble", "exit_code", "told"),
+    ("error", "exit_code", "message"),
     [
         (ModelError("m: weights.safetensors is missing;\ncopy the folder again."), 1, "missing; copy the folder"),
         (
@@ -62,21 +62,21 @@ def test_the_version_is_printed() -> None:
             "directory; check the name.",
         ),
         (PermissionError(13, "Permission denied", "secret"), 1, "secret: Permission denied; check its permissions."),
-        (OSError(28, "No space left on device"), 1, "No space left on device; make room"),
+        (OSError(28, "No space left on device"), 1, "No space left on device; free some space"),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), 1, "pip install 'headsync[train]'"),
     ],
 )
 def test_errors_are_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, wav: Path, trouble: Exception, exit_code: int, told: str
+    monkeypatch: pytest.MonkeyPatch, wav: Path, error: Exception, exit_code: int, message: str
 ) -> None:
     def load(*arguments: object, **settings: object) -> None:
-        raise trouble
+        raise error
 
     monkeypatch.setattr(load_model, "load_recognizer", load)
     result = run("transcribe", wav)
     assert result.exit_code == exit_code
     assert one_line(result.stderr)
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 
@@ -91,7 +91,10 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, command: st
         "plot": ("plot", "attention", "digits-en", recording, "--out", full),
     }
     result = run(*arguments[command])
-    assert (result.exit_code, result.stderr) == (1, f"{full}: No space left on device; make room and try again.\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"{full}: No space left on device; free some space and try again.\n",
+    )
 
 
 def test_an_unexported_model_without_pytorch_names_both_remedies(tmp_path: Path, wav: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options that commands share: endpoint rules and hotwords, and what is said when they are wrong."""
+"""The options that commands share: endpoint rules, hotwords and their errors."""
 
 from __future__ import annotations
 

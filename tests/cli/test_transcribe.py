@@ -1,4 +1,4 @@
-"""`headsync transcribe`: what is printed where, and with which exit code."""
+"""`headsync transcribe`: output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LibriSpeech: what is listed is right, and every damage is named."""
+"""LibriSpeech: correct manifests, and a report of all damage."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def test_threads_change_nothing(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_progress_counts_to_the_end(corpus: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    prepare(corpus, tmp_path / "out", progress=lambda done, total: told.append((done, total)))
-    assert told == [(n, 9) for n in range(1, 10)]
+    counts: list[tuple[int, int]] = []
+    prepare(corpus, tmp_path / "out", progress=lambda done, total: counts.append((done, total)))
+    assert counts == [(n, 9) for n in range(1, 10)]
 
 
 def test_a_relative_source_is_listed_absolutely(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def test_a_compressed_text_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.txt", b" \n\n", "contains no sentence"),
         ("a.txt", b"\xff\xfe", "not in UTF-8"),
@@ -40,11 +40,11 @@ def test_a_compressed_text_is_read(tmp_path: Path) -> None:
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_a_binary_file_is_an_error(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         read_sentences(tmp_path / name)
-    assert str(caught.value).startswith(f"{tmp_path / name}: {told}")
+    assert str(caught.value).startswith(f"{tmp_path / name}: {message}")
 
 
 def test_the_last_sentences_are_held_out() -> None:
@@ -56,16 +56,16 @@ def test_the_last_sentences_are_held_out() -> None:
 
 @given(st.lists(st.text("ab ", max_size=8), max_size=8))
 def test_ids_are_the_concatenated_sentences(sentences: list[str]) -> None:
-    corpus, strange = encode(sentences, LETTERS)
-    assert not strange
+    corpus, omitted = encode(sentences, LETTERS)
+    assert not omitted
     assert [corpus[n].tolist() for n in range(len(corpus))] == [LETTERS.encode(sentence) for sentence in sentences]
     assert corpus.lengths.tolist() == [len(LETTERS.encode(sentence)) for sentence in sentences]
     assert corpus.words == sum(len(sentence.split()) for sentence in sentences)
 
 
 def test_sentences_outside_the_vocabulary_are_omitted_and_returned() -> None:
-    corpus, strange = encode(["a", "ax b", "b b"], LETTERS)
-    assert strange == ["ax b"]
+    corpus, omitted = encode(["a", "ax b", "b b"], LETTERS)
+    assert omitted == ["ax b"]
     assert (len(corpus), corpus.words) == (2, 3)
 
 

@@ -1,4 +1,4 @@
-"""Manifests: what is written is read, and what is wrong is told with file and line."""
+"""Manifests: read as written; errors name file and line."""
 
 from __future__ import annotations
 

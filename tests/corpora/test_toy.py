@@ -1,4 +1,4 @@
-"""The toy corpus: quick, reproducible, and its words can be told apart."""
+"""The toy corpus: fast, reproducible, and with distinguishable words."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_the_nearest_mean_spectrum_classifies_the_words() -> None:
     means = {word: np.mean([summary(word, seed) for seed in range(10)], axis=0) for word in WORDS}
     for word in WORDS:
         for seed in range(10, 20):
-            heard = summary(word, seed)
-            assert min(means, key=lambda known: float(np.linalg.norm(heard - means[known]))) == word
+            found = summary(word, seed)
+            assert min(means, key=lambda known: float(np.linalg.norm(found - means[known]))) == word

@@ -34,7 +34,7 @@ def sure(sequence: list[int], classes: int = 5) -> np.ndarray:
 
 
 def sounds(probabilities: list[float], first: int = 0) -> np.ndarray:
-    """Every frame is a token of its own with that probability; none where it is less than a half."""
+    """Every frame is another token with that probability, or blank below 1/2."""
     log_ctc = np.full((len(probabilities), 4), -9.0)
     for n, probability in enumerate(probabilities):
         log_ctc[n, 0], log_ctc[n, 1 + (first + n) % 2] = np.log1p(-probability), np.log(probability + 1e-9)

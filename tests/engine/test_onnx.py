@@ -304,4 +304,4 @@ def test_the_command_tells_how_far_the_graphs_are_from_pytorch(copied: ModelFold
     assert re.search(r"out: 0\.\d MB; .* 100\.0% of steps .* by at most \d\.\de-0[67]", done.output)
     wrong = CliRunner().invoke(app, ["export", "digits-ne", str(tmp_path / "out")])
     assert wrong.exit_code == 1
-    assert "digits-ne: neither a folder nor a model by name" in wrong.output
+    assert "digits-ne: neither a folder nor the name of a model" in wrong.output

@@ -1,4 +1,4 @@
-"""Comparison files: what they say, and what is wrong with them before anything is trained."""
+"""Comparison files: reading, and errors before training."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_the_error_for_a_wrong_type_names_the_allowed_values(
     assert there in PLAN
     with pytest.raises(ConfigError) as error:
         read_plan(written(tmp_path, PLAN.replace(there, line, 1) if there else f"{line}\n{PLAN}"))
-    told = next(part for part in line.splitlines() if not part.startswith("["))
+    setting = next(part for part in line.splitlines() if not part.startswith("["))
     assert str(error.value).startswith(f"{tmp_path}/plan.toml: ")
-    assert f"{told} must be {allowed}" in str(error.value)
+    assert f"{setting} must be {allowed}" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_shipped_comparison_files_are_valid(path: Path) -> None:
     plan = read_plan(path)
-    assert plan.systems[-1].name == "HS-DACS"  # the subject stands last
+    assert plan.systems[-1].name == "HS-DACS"  # the subject comes last
 
 
 def test_the_comparison_on_digits_has_every_system_of_the_paper() -> None:

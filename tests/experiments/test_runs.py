@@ -1,4 +1,4 @@
-"""Runs of a comparison, with a tiny network on toy sounds: trained once, measured once, and told in tables."""
+"""Runs of a comparison, with a tiny network on the toy corpus: training, measuring and tables."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 @pytest.fixture(scope="module")
 def said(plan: Comparison) -> list[str]:
-    """What the first run of everything says it does."""
-    told: list[str] = []
-    report(plan, Runs(plan, told.append))
-    return [line for line in told if line.startswith(("training", "measuring"))]
+    """The messages of the first run."""
+    lines: list[str] = []
+    report(plan, Runs(plan, lines.append))
+    return [line for line in lines if line.startswith(("training", "measuring"))]
 
 
 def test_every_system_and_choice_is_trained_and_measured_once(plan: Comparison, said: list[str]) -> None:
@@ -153,9 +153,9 @@ def changed(plan: Comparison, said: list[str], tmp_path: Path) -> Changed:
 
 def done(plan: Comparison, *names: str) -> list[str]:
     """What is said while these are trained and measured, as far as that has not been done."""
-    told: list[str] = []
-    run_only(plan, Runs(plan, told.append), names or ("DACS", "HS-DACS", "M = 2", "one head"))
-    return told
+    lines: list[str] = []
+    run_only(plan, Runs(plan, lines.append), names or ("DACS", "HS-DACS", "M = 2", "one head"))
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -177,21 +177,21 @@ def test_runs_are_reused_if_no_relevant_setting_changed(changed: Changed, recipe
     ],
 )
 def test_runs_of_another_recipe_are_refused(changed: Changed, recipe: Change, difference: str) -> None:
-    plan, told = changed(recipe), list[str]()
+    plan, lines = changed(recipe), list[str]()
     runs = "DACS/seed-1: was trained with other settings"
     with pytest.raises(
         TrainingError, match=rf"{plan.folder}/{runs} \({difference}\); set another folder for the comparison"
     ):
-        report(plan, Runs(plan, told.append))
-    assert told == []
+        report(plan, Runs(plan, lines.append))
+    assert lines == []
 
 
 def test_a_changed_choice_is_refused_before_training(changed: Changed) -> None:
-    plan, told = changed(plan=('"decoder.heads" = 1', '"decoder.heads" = 2')), list[str]()
+    plan, lines = changed(plan=('"decoder.heads" = 1', '"decoder.heads" = 2')), list[str]()
     shutil.rmtree(plan.folder / "DACS")
     with pytest.raises(TrainingError, match=r"one head/seed-1: .*decoder.heads was 1 and is now 2"):
-        report(plan, Runs(plan, told.append))
-    assert told == []
+        report(plan, Runs(plan, lines.append))
+    assert lines == []
 
 
 def test_changed_decoding_settings_are_measured_without_training(changed: Changed) -> None:
@@ -229,10 +229,10 @@ def test_a_run_with_more_epochs_is_continued(changed: Changed, monkeypatch: pyte
         patch.setattr(Trainer, "finish_epoch", lambda *arguments: interrupts(*arguments))
         with pytest.raises(KeyboardInterrupt):
             done(longer, "HS-DACS")
-    told = done(longer, "HS-DACS")
-    assert told[0] == "training HS-DACS, seed 1"
-    assert any(line.startswith("resuming after update") for line in told)
-    assert told[-1] == "measuring HS-DACS on test"
+    lines = done(longer, "HS-DACS")
+    assert lines[0] == "training HS-DACS, seed 1"
+    assert any(line.startswith("resuming after update") for line in lines)
+    assert lines[-1] == "measuring HS-DACS on test"
     assert done(longer, "HS-DACS") == []
 
 
@@ -258,11 +258,11 @@ def test_an_encoder_in_use_is_not_trained_again(changed: Changed) -> None:
 def test_missing_files_are_errors_before_training(
     changed: Changed, change: Change, error: type[Exception], complaint: str
 ) -> None:
-    plan, told = changed(plan=change), list[str]()
+    plan, lines = changed(plan=change), list[str]()
     shutil.rmtree(plan.folder)
     with pytest.raises(error, match=complaint):
-        report(plan, Runs(plan, told.append))
-    assert told == []
+        report(plan, Runs(plan, lines.append))
+    assert lines == []
 
 
 def test_a_word_outside_the_vocabulary_is_an_error_with_the_manifest(

@@ -22,7 +22,7 @@ def counts(errors: list[int]) -> list[ErrorCounts]:
 def test_fewer_errors_in_every_utterance_are_more_than_chance() -> None:
     gap = paired_difference(counts([0, 1] * 20), counts([1, 2] * 20))
     assert gap.points == pytest.approx(0.2)
-    assert gap == pytest.approx((0.2, 0.2, 0.2))  # in every draw: pairs cancel what is hard for both
+    assert gap == pytest.approx((0.2, 0.2, 0.2))  # in every resample, because the bootstrap is paired
     assert gap.is_more_than_chance
 
 
@@ -43,10 +43,10 @@ def test_the_sign_of_a_difference() -> None:
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_difference_of_zero_has_no_minus_sign(more: int) -> None:
-    words = 100_000  # so many that one error is rounded to nothing
+    words = 100_000  # one error is rounded to 0
     one, other = (SystemResult(0.0, n, words, None, 0.1, ((n, words),), ()) for n in (1, 1 + more))
-    told = differences([Row(System("A"), [other]), Row(System("B"), [one])])
-    assert told[0].startswith("B against A: +0.00% errors (+0.00% to +0.00%; ")
+    lines = differences([Row(System("A"), [other]), Row(System("B"), [one])])
+    assert lines[0].startswith("B against A: +0.00% errors (+0.00% to +0.00%; ")
 
 
 def test_overlap_of_heads_on_equal_and_on_disjoint_frames() -> None:

@@ -74,10 +74,10 @@ def grid() -> list[float]:
 def correlations(samples: Floats, frame: int) -> tuple[dict[int, float], dict[int, float]]:
     """Of one frame, at every whole lag: with ballast and without."""
     sound = slow(samples)
-    heard = sound[: 40 * frame + 182]
+    audio = sound[: 40 * frame + 182]
     around = np.concatenate([sound, np.zeros(182)])[40 * frame : 40 * frame + 182]
     around = around - around[:100].mean()
-    ballast = 7000 * (float(heard.var()) * 100) ** 2
+    ballast = 7000 * (float(audio.var()) * 100) ** 2
     floor = (100 * 2.0**-32) ** 2
     for_path, for_voicing = {}, {}
     for lag in range(8, 83):
@@ -163,7 +163,7 @@ def test_a_frame_is_decided_after_the_decision_delay(decision_frames: int) -> No
         literal.append(state)
     path = path_of(samples, Pitch(decision_frames=decision_frames))
     assert np.mean(np.abs(np.subtract(path, literal)) <= 1) > 0.98  # but for ties in single precision
-    assert path != path_of(samples, Pitch(decision_frames=10_000))  # the case is hard enough to tell delays apart
+    assert path != path_of(samples, Pitch(decision_frames=10_000))  # the delay makes a difference here
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,7 +238,7 @@ def test_voicing_is_the_published_function_of_correlation() -> None:
 
 
 def streamed(samples: Floats, cuts: list[int], tracker: Pitch = SHORT) -> list[Floats]:
-    """The rows after every piece; the end is told apart from the last piece."""
+    """The rows after every piece; the end is a separate call."""
     rows, state = [], tracker.start()
     for piece in np.split(samples, sorted(cuts)):
         new, state = tracker.step(piece, state)
@@ -313,7 +313,7 @@ def test_another_stream_may_begin_after_the_end() -> None:
     np.testing.assert_array_equal(SHORT.step(samples, state, final=True)[0], SHORT.whole(samples))
 
 
-# --- what is heard ---
+# --- results ---
 
 
 @pytest.mark.parametrize("hertz", [60.0, 100.0, 155.5, 250.0, 380.0])

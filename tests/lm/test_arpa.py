@@ -102,10 +102,10 @@ def test_n_grams_of_other_tokens_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_file_that_lacks_the_recognisers_tokens_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"model\.arpa: does not fit the recogniser: it lacks its tokens 'c'$"):
+    with pytest.raises(ModelError, match=r"model\.arpa: does not fit the recogniser, because it lacks the tokens 'c'$"):
         load(tmp_path, SMALL, Vocabulary("characters", ("a", "b", "c")))
     unknown = {**SMALL, ("<unk>",): (-1.5, 0.0)}
-    with pytest.raises(ModelError, match="it lacks its tokens 'c', 'd', 'e', 'f', 'g' and 1 more"):
+    with pytest.raises(ModelError, match="it lacks the tokens 'c', 'd', 'e', 'f', 'g' and 1 more"):
         load(tmp_path, unknown, Vocabulary("characters", tuple("abcdefgh")))
 
 
@@ -130,7 +130,7 @@ def test_upper_case_markers_a_byte_order_mark_and_a_word_of_probability_zero(tmp
 
 def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.arpa").write_text("\n".join(LINES).replace("</s>", "b"))
-    with pytest.raises(ModelError, match="there is no </s> in it, so that no text could end"):
+    with pytest.raises(ModelError, match="</s> is missing, so no sentence can end"):
         ArpaModel.load(tmp_path / "model.arpa", Vocabulary("characters", ("a", "b")))
 
 
@@ -152,33 +152,33 @@ ngram 2=1
 
 
 @pytest.mark.parametrize(
-    ("line", "instead", "told"),
+    ("line", "instead", "expected"),
     [
-        (1, "data", r"there is no \data\ in it"),
-        (2, "ngram one=3", 'line 2: "ngram one=3" comes where "ngram 1=..." is expected'),
-        (3, "ngram 3=1", 'line 3: "ngram 3=1" comes where "ngram 2=..." is expected'),
-        (5, "\\grams:", r'line 5: "\grams:" comes where "ngram 3=..." is expected'),
-        (8, "-0.3", "line 8: a 1-gram has a number, 1 words and perhaps a back-off"),
-        (8, "-0.3 a b c", "line 8: a 1-gram has a number"),
+        (1, "data", r"not an ARPA file, because it has no \data"),
+        (2, "ngram one=3", 'line 2: expected "ngram 1=...", found "ngram one=3"'),
+        (3, "ngram 3=1", 'line 3: expected "ngram 2=...", found "ngram 3=1"'),
+        (5, "\\grams:", r'line 5: expected "ngram 3=...", found "\grams:"'),
+        (8, "-0.3", "line 8: a 1-gram requires a number, 1 words and an optional back-off"),
+        (8, "-0.3 a b c", "line 8: a 1-gram requires a number"),
         (8, "x a -0.2", 'line 8: the logarithms of "x a -0.2" are not numbers'),
         (8, "-0.3 a y", "line 8: the logarithms"),
-        (8, "0.3 a -0.2", 'line 8: "0.3 a -0.2" is no logarithm of a probability'),
-        (8, "nan a -0.2", 'line 8: "nan a -0.2" is no logarithm'),
+        (8, "0.3 a -0.2", 'line 8: "0.3 a -0.2" is not a log probability'),
+        (8, "nan a -0.2", 'line 8: "nan a -0.2" is not a log probability'),
         (8, "", "line 10: there are 2 1-grams, not 3"),
-        (10, "\\3-grams:", r'line 10: "\3-grams:" comes where \2-grams: is expected'),
-        (10, "\\end\\", r'line 10: "\end\" comes where \2-grams: is expected'),
+        (10, "\\3-grams:", r'line 10: expected \2-grams:, found "\3-grams:"'),
+        (10, "\\end\\", r'line 10: expected \2-grams:, found "\end\"'),
         (12, "-0.1 a a", "line 13: there are 2 2-grams, not 1"),
-        (13, "\\3-grams:", r'line 13: "\3-grams:" comes where \end\ is expected'),
+        (13, "\\3-grams:", r'line 13: expected \end\, found "\3-grams:"'),
         (13, "", r"it ends before \end\ "),
     ],
 )
-def test_the_error_for_a_malformed_file_names_the_line(tmp_path: Path, line: int, instead: str, told: str) -> None:
+def test_the_error_for_a_malformed_file_names_the_line(tmp_path: Path, line: int, instead: str, expected: str) -> None:
     path = tmp_path / "model.arpa"
     path.write_text("\n".join([*LINES[: line - 1], instead, *LINES[line:]]))
     with pytest.raises(ModelError) as caught:
         list(read_ngrams(path))
     message = str(caught.value)
-    assert message.startswith(f"{path}: {told.strip()}")
+    assert message.startswith(f"{path}: {expected.strip()}")
     assert "\n" not in message
 
 
@@ -191,10 +191,10 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_binary_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no such language model"):
+    with pytest.raises(ModelError, match="no such language model"):
         list(read_ngrams(tmp_path / "none.arpa"))
     (tmp_path / "noise.arpa").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ModelError, match="not a text in UTF-8"):
+    with pytest.raises(ModelError, match="not text in UTF-8"):
         list(read_ngrams(tmp_path / "noise.arpa"))
     packed = gzip.compress("\n".join(LINES).encode())
     for content in (b"plain", packed[: len(packed) // 2], packed[:30] + b"\x00" * 20 + packed[50:]):

@@ -1,4 +1,4 @@
-"""Language models for the search: the LSTM in numpy is torch's, and what does not fit is told."""
+"""Language models for the search: the LSTM in NumPy equals that of PyTorch, and errors are clear."""
 
 from __future__ import annotations
 
@@ -96,20 +96,20 @@ def test_an_arpa_file_without_a_recogniser_uses_its_own_words(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("own", "told"),
+    ("own", "difference"),
     [
         (Vocabulary("characters", ("<space>", "a", "b")), "it lacks 'c'; train it with language.vocabulary_from"),
         (Vocabulary("characters", ("<space>", *"abcdefghij")), "it adds 'd', 'e', 'f', 'g', 'h' and 2 more; train"),
         (Vocabulary("characters", ("<space>", "a", "b", "x")), "it lacks 'c' and it adds 'x'; train"),
         (Vocabulary("characters", ("a", "b", "c", "<space>")), "its tokens are in another order; train"),
-        (Vocabulary("bpe", ("▁", "a", "b", "c")), "it is of bpe, the recogniser of characters; train"),
+        (Vocabulary("bpe", ("▁", "a", "b", "c")), "its tokens are bpe, those of the recogniser are characters; train"),
     ],
 )
-def test_the_error_for_another_vocabulary_names_the_difference(tmp_path: Path, own: Vocabulary, told: str) -> None:
+def test_an_error_names_the_difference_of_vocabularies(tmp_path: Path, own: Vocabulary, difference: str) -> None:
     make(tmp_path, own)
     with pytest.raises(ModelError) as caught:
         load_language_model(tmp_path, LETTERS)
-    assert str(caught.value).startswith(f"{tmp_path}: does not fit the recogniser: {told}")
+    assert str(caught.value).startswith(f"{tmp_path}: does not fit the recogniser: {difference}")
 
 
 def test_words_that_cannot_be_spelled_are_an_error(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_words_that_cannot_be_spelled_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="because it has no <unk>"):
         load_language_model(tmp_path / "a", LETTERS)
     make(tmp_path / "b", WORDS)
-    with pytest.raises(ModelError, match="because the recogniser writes no <space>"):
+    with pytest.raises(ModelError, match="because the recogniser has no <space>"):
         load_language_model(tmp_path / "b", Vocabulary("characters", ("a", "b", "c")))
     make(tmp_path / "c", Vocabulary("words", (UNKNOWN, "A", "AB")))
-    with pytest.raises(ModelError, match="spell no word of the language model; is one in upper case"):
+    with pytest.raises(ModelError, match="spell no word of the language model; check upper and lower case"):
         load_language_model(tmp_path / "c", LETTERS)
 
 
@@ -145,7 +145,7 @@ def test_damaged_folders_are_errors(tmp_path: Path) -> None:
     save_file(network.state_dict(), tmp_path / WEIGHTS)
     wider = replace(load_language_folder(tmp_path).config, language=LanguageConfig(layers=2, width=8, embedding=5))
     save_language_folder(tmp_path, wider, LETTERS)
-    with pytest.raises(ModelError, match=r"of another model than its config\.toml"):
+    with pytest.raises(ModelError, match=r"does not match its config\.toml"):
         load_language_model(tmp_path, LETTERS)
     for name in (VOCABULARY, WEIGHTS, CONFIG):
         (tmp_path / name).unlink()

@@ -26,7 +26,7 @@ from random_weights import scrambled
 
 LETTERS = Vocabulary("characters", ("'", "<space>", "a", "b", "c", "d"))
 WORDS = ("a", "ab", "abba", "abc", "b", "bad", "cab", "d'accab", "dab")
-SPELLED = Vocabulary("words", (UNKNOWN, *WORDS, "zebra"))  # the last of which these letters do not spell
+SPELLED = Vocabulary("words", (UNKNOWN, *WORDS, "zebra"))  # the last one cannot be spelled with these letters
 PENALTY = math.log(len(LETTERS.tokens))
 
 
@@ -105,7 +105,7 @@ def test_every_step_is_a_distribution_except_for_unknown_words(words: LanguageMo
 
 
 class Flat:
-    """A model of words that knows no unknown ones."""
+    """A word model without unknown words."""
 
     def start(self, batch: int) -> tuple[np.ndarray, ...]:
         return (np.zeros(batch),)

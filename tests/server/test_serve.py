@@ -215,7 +215,7 @@ def test_a_model_that_cannot_be_loaded_stops_all_processes(tmp_path: Path) -> No
     result = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()  # said once, not by each
-    assert "is missing, so this is not a whole model folder" in line
+    assert "not a complete model folder" in line
 
 
 def test_an_open_door_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:

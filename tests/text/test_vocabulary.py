@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
-from headsync.text.vocabulary import UNKNOWN, Kind, Vocabulary, build_vocabulary
+from headsync.text.vocabulary import UNKNOWN, TokenKind, Vocabulary, build_vocabulary
 
 DIGITS = Vocabulary("words", ("one", "three", "two"))
 LETTERS = Vocabulary.build("characters", ["two one", "three"])
@@ -32,7 +32,7 @@ def test_the_same_texts_in_any_order_build_the_same_ids() -> None:
 
 
 @given(texts=st.lists(texts, min_size=1), kind=st.sampled_from(["characters", "words"]))
-def test_decoding_undoes_encoding(texts: list[str], kind: Kind) -> None:
+def test_decoding_undoes_encoding(texts: list[str], kind: TokenKind) -> None:
     if not any(texts):
         return
     vocabulary = Vocabulary.build(kind, texts)
@@ -183,7 +183,7 @@ def test_the_text_of_a_prefix_is_a_prefix_of_the_text(ids: list[int], vocabulary
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
-def test_a_recipe_sets_the_kind_of_tokens(kind: Kind) -> None:
+def test_a_recipe_sets_the_kind_of_tokens(kind: TokenKind) -> None:
     data = DataConfig(tokens=kind, bpe_size=9)
     vocabulary = build_vocabulary(data, ["two one", "three two"])
     assert vocabulary.kind == kind

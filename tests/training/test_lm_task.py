@@ -246,10 +246,10 @@ def test_texts_that_cannot_be_used_are_told(recipe: Path, tmp_path: Path) -> Non
 
 
 def test_a_language_model_is_no_recogniser_and_the_other_way_round(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="this is a language model, where a recogniser is needed"):
+    with pytest.raises(ModelError, match="expected a recogniser, found a language model"):
         load_folder(run / "model")
     (tmp_path / "config.toml").write_text("")
-    with pytest.raises(ModelError, match="this is a recogniser, where a language model is needed"):
+    with pytest.raises(ModelError, match="expected a language model, found a recogniser"):
         load_language_folder(tmp_path)
 
 

@@ -7,12 +7,12 @@ import sys
 
 _REMEDIES = {
     errno.ENOENT: "check the name",
-    errno.EEXIST: "a file stands where a folder is needed; name another",
+    errno.EEXIST: "a file exists where a folder is required; name another",
     errno.EISDIR: "this is a folder; name a file",
-    errno.ENOTDIR: "a file stands where a folder is needed; name another",
+    errno.ENOTDIR: "a file exists where a folder is required; name another",
     errno.EACCES: "check its permissions",
-    errno.EROFS: "name a place that can be written to",
-    errno.ENOSPC: "make room and try again",
+    errno.EROFS: "name a folder that can be written to",
+    errno.ENOSPC: "free some space and try again",
 }
 
 

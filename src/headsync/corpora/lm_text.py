@@ -77,16 +77,16 @@ def word_vocabulary(sentences: Iterable[str], config: LanguageConfig) -> Vocabul
 def encode(sentences: Iterable[str], vocabulary: Vocabulary) -> tuple[Corpus, list[str]]:
     """The sentences as token ids, and the sentences outside the vocabulary, which are omitted."""
     parts: list[npt.NDArray[np.int32]] = []
-    strange: list[str] = []
+    omitted: list[str] = []
     words = 0
     for sentence in sentences:
         try:
             parts.append(np.array(vocabulary.encode(sentence), np.int32))
             words += len(sentence.split())
         except DataError:
-            strange.append(sentence)
+            omitted.append(sentence)
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    return Corpus(np.concatenate([np.zeros(0, np.int32), *parts]), starts, words), strange
+    return Corpus(np.concatenate([np.zeros(0, np.int32), *parts]), starts, words), omitted
 
 
 def _lines(path: Path) -> Iterator[str]:

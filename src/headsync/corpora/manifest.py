@@ -97,7 +97,7 @@ def _parse(line: str, path: Path, number: int) -> Utterance:
         raise DataError(f"{where}: seconds = {seconds} must be above zero and finite; prepare the corpus again.")
     return Utterance(
         id=_field(entry, "id", str, where),
-        audio=path.parent / _field(entry, "audio", str, where),  # an absolute path stays as it is
+        audio=path.parent / _field(entry, "audio", str, where),  # an absolute path is kept
         text=_field(entry, "text", str, where),
         seconds=float(seconds),
         speaker=_field({"speaker": "", **entry}, "speaker", str, where),

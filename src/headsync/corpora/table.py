@@ -68,7 +68,7 @@ def _rows(source: Path) -> list[list[str]]:
     except csv.Error as error:
         raise DataError(f"{source}: line {read.line_num} cannot be read ({error}); correct the table.") from None
     if not rows:
-        raise DataError(f"{source}: this table has no rows; each row needs a path and a text.")
+        raise DataError(f"{source}: this table has no rows; each row requires a path and a text.")
     return rows
 
 

@@ -33,7 +33,7 @@ _SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
 
 
 class EndpointState(NamedTuple):
-    """The stream as the endpointer knows it."""
+    """The state of the endpointer."""
 
     frames: int = 0  # so far
     start: int = 0  # the next utterance may not begin before it: the end of the previous utterance

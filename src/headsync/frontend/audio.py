@@ -1,7 +1,7 @@
 """Audio: the first stage of the data path. Files and arrays of any rate and channel count become mono at 16 kHz.
 
-Decoding, mixing down and resampling do not depend on how the audio is cut: any cutting gives the same samples, bit for
-bit. The same promise of the whole recogniser begins here.
+Decoding, mixing down and resampling do not depend on how the audio is cut into pieces: the samples are the same, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Resampler:
         return np.asarray(self._stream.resample_chunk(np.ascontiguousarray(mono, dtype=np.float32)), dtype=np.float32)
 
     def finish(self) -> FloatArray:
-        """The samples that waited for more input; afterwards the resampler starts anew."""
+        """The samples that waited for more input; afterwards the resampler can be used for another stream."""
         nothing = np.zeros(0, dtype=np.float32)
         if self._stream is None:
             return nothing

@@ -30,7 +30,7 @@ _BLOCK_SAMPLES = 1 << 16
 _TOLERANCE_SECONDS = 0.1  # a declared length may include the encoder's padding
 _SNDFILE_MAGIC = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"riff", b"fLaC", b".snd", b"caff", b"NIST")
 _SHORT_CHUNK = re.compile(r"^\s*(?:data|SSND|riff)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
-# Containers only. FFmpeg also knows playlists, which would make an uploaded file open other files and addresses.
+# Containers only. FFmpeg also reads playlists, through which an uploaded file could open other files and addresses.
 _FFMPEG_OPTIONS = {"format_whitelist": "aac,ac3,amr,asf,avi,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,wv"}
 
 

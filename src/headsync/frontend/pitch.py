@@ -4,8 +4,8 @@ The algorithm is that of Ghahremani et al. (2014), known from Kaldi. `pitch_corr
 audio around it, `pitch_path` finds a smooth path of pitch by Viterbi search. Every frame has a pitch, voiced or not.
 The features are the voicing, the logarithm of pitch minus its mean nearby, and the slope of that logarithm.
 
-For streams, whatever needs the whole utterance is replaced: a frame is decided after `decision_frames` further frames,
-the mean reaches `right_frames` ahead, and the mean energy is that of the stream so far. No noise is added to the slope.
+In a stream, a frame is decided after `decision_frames` further frames, the mean uses `right_frames` future frames, and
+the mean energy is that of the stream so far. No noise is added to the slope.
 State is a value, and the order of every sum is independent of how the audio is cut: whole and stream agree bit for bit.
 
 Shapes: F frames, L lags in samples of 4 kHz, T taps of the interpolation between lags.

@@ -49,7 +49,7 @@ def extend_path(for_path_FS: FloatArray, search: PathSearch, decision_frames: in
 
 
 class Buffers(NamedTuple):
-    """Memory that is reused in every frame; allocating it anew would take half the time."""
+    """Memory that is reused in every frame; allocating it for each frame would take half the time."""
 
     padded: FloatArray  # costs, with infinity on either side
     candidates: FloatArray

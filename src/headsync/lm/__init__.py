@@ -1,4 +1,4 @@
-"""Language models: what the search adds to the scores of decoder and CTC.
+"""Language models, whose scores the search adds to those of decoder and CTC.
 
 Shapes: B hypotheses, V classes (0 is blank).
 """
@@ -16,10 +16,10 @@ Scores: TypeAlias = npt.NDArray[np.float64]  # log probabilities
 
 
 class LanguageModel(Protocol):
-    """The probability of a token after those before it; immutable, its state a tree of arrays, batch first."""
+    """The probability of a token given those before it; immutable, its state is a tree of arrays, batch first."""
 
     def start(self, batch: int) -> State:
         """The state before the first token."""
 
     def step(self, tokens_B: IntArray, state: State) -> tuple[Scores, State]:
-        """After the last token of each row (<sos> at first): log p of the next (B, V), <eos> included, blank -inf."""
+        """Log p (B, V) of the next token, given the last token of each row (<sos> at first); the blank has -inf."""

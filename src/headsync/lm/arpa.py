@@ -35,7 +35,7 @@ START, END = "<s>", "</s>"
 _NO_TOKEN = -1  # in a state: no token yet
 _CACHED_NUMBERS = 1 << 24  # in all cached vectors together, 128 MB
 LN10 = math.log(10)
-_LOG10_ZERO = -99.0  # how these files write log 0; a smaller value would leave a search without any text
+_LOG10_ZERO = -99.0  # the usual value for log 0 in these files; with -inf a search could end without any text
 _Lines = Generator[tuple[int, str]]
 
 
@@ -129,26 +129,23 @@ def read_ngrams(path: Path) -> Generator[NGram]:
             if line == "\\end\\" and order == len(counts):
                 return
             if line != f"\\{order + 1}-grams:" or order == len(counts):
-                raise _invalid(path, number, f'"{line}" comes where {_next(order, len(counts))} is expected')
+                expected = "\\end\\" if order == len(counts) else f"\\{order + 1}-grams:"
+                raise _invalid(path, number, f'expected {expected}, found "{line}"')
             order, left = order + 1, counts[order]
     raise _invalid(path, None, "it ends before \\end\\")
-
-
-def _next(order: int, orders: int) -> str:
-    return "\\end\\" if order == orders else f"\\{order + 1}-grams:"
 
 
 def _counts(path: Path, lines: _Lines) -> list[int]:
     """The declared number of n-grams of each order: the lines from \\data\\ to \\1-grams:."""
     counts: list[int] = []
     if not any(line == "\\data\\" for _, line in lines):
-        raise _invalid(path, None, "there is no \\data\\ in it, so it is not an ARPA file")
+        raise _invalid(path, None, "not an ARPA file, because it has no \\data\\")
     for number, line in lines:
         if line == "\\1-grams:" and counts:
             return counts
         found = re.fullmatch(rf"ngram\s+{len(counts) + 1}\s*=\s*(\d{{1,18}})", line)
         if not found:
-            raise _invalid(path, number, f'"{line}" comes where "ngram {len(counts) + 1}=..." is expected')
+            raise _invalid(path, number, f'expected "ngram {len(counts) + 1}=...", found "{line}"')
         counts.append(int(found[1]))
     raise _invalid(path, None, "it ends before \\1-grams:")
 
@@ -156,13 +153,13 @@ def _counts(path: Path, lines: _Lines) -> list[int]:
 def _parse_ngram(path: Path, number: int, line: str, order: int) -> NGram:
     fields = line.split()
     if len(fields) not in (order + 1, order + 2):
-        raise _invalid(path, number, f"a {order}-gram has a number, {order} words and perhaps a back-off")
+        raise _invalid(path, number, f"a {order}-gram requires a number, {order} words and an optional back-off")
     try:
         log_p, back_off = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
     except ValueError:
         raise _invalid(path, number, f'the logarithms of "{line}" are not numbers') from None
     if not log_p <= 0 or not math.isfinite(back_off):
-        raise _invalid(path, number, f'"{line}" is no logarithm of a probability with its back-off')
+        raise _invalid(path, number, f'"{line}" is not a log probability with a back-off')
     return NGram(tuple(map(_lower_marker, fields[1 : order + 1])), max(log_p, _LOG10_ZERO) * LN10, back_off * LN10)
 
 
@@ -174,12 +171,12 @@ def _context_ids(path: Path, vocabulary: Vocabulary) -> IntArray:
     """The id of each token in contexts: `vocabulary.size` for unknown tokens."""
     words = words_of(path)
     if END not in words:
-        raise _invalid(path, None, f"there is no {END} in it, so that no text could end")
+        raise _invalid(path, None, f"{END} is missing, so no sentence can end")
     unknown = [token for token in vocabulary.tokens if token not in words and token != UNKNOWN]
     if len(unknown) > (len(vocabulary.tokens) // 2 if UNKNOWN in words else 0):
         shown = ", ".join(repr(token) for token in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        raise ModelError(f"{path}: does not fit the recogniser: it lacks its tokens {shown}{more}")
+        raise ModelError(f"{path}: does not fit the recogniser, because it lacks the tokens {shown}{more}")
     unknown_tokens = {UNKNOWN, *unknown}
     return np.array([0, *(vocabulary.size if t in unknown_tokens else n for n, t in enumerate(vocabulary.tokens, 1)),
                      vocabulary.end])  # fmt: skip
@@ -194,9 +191,9 @@ def _lines(path: Path) -> _Lines:
                 if line := line.strip():
                     yield number, line
     except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such language model") from None
+        raise ModelError(f"{path}: no such language model; check the name") from None
     except UnicodeDecodeError:
-        raise ModelError(f"{path}: not a text in UTF-8, so it is not an ARPA file") from None
+        raise ModelError(f"{path}: not an ARPA file, because it is not text in UTF-8") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ModelError(f"{path}: cannot be read ({error})") from None
 

@@ -1,7 +1,7 @@
-"""Language models for the search: an LSTM in numpy, and the one place that knows which files hold language models.
+"""Language models for the search: an LSTM in NumPy, and the function that loads a model of any format.
 
-A model speaks the recogniser's tokens, or it is of words and is spelled out over the recogniser's characters
-(`headsync.lm.word_lm`). Shapes: B rows, E embedding or width of a layer, G = 4 E gates, V classes (0 is blank).
+A model scores the tokens of the recogniser. A model of words scores the characters of the recogniser through
+`headsync.lm.word_lm`. Shapes: B rows, E embedding or width of a layer, G = 4 E gates, V classes (0 is blank).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ARPA = (".arpa", ".arpa.gz")
 
 @dataclass(frozen=True)
 class Layer:
-    """One LSTM layer, input and recurrence side by side, so that a step is one product."""
+    """One LSTM layer; input and recurrent weights are concatenated, so that a step is one product."""
 
     weight_EG: FloatArray
     bias_G: FloatArray
@@ -60,11 +60,13 @@ class LstmModel:
             model = cls(w["embedding.weight"], layers, np.ascontiguousarray(w["output.weight"].T), w["output.bias"])
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise ModelError(f"{folder.weights}: damaged or of another model ({reason}); train it again") from None
+            raise ModelError(
+                f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
+            ) from None
         sizes = [(classes, language.embedding), *_sizes(language.embedding, language.width, language.layers)]
         found = [model.embedding_VE.shape, *(layer.weight_EG.shape for layer in layers), model.output_EV.shape]
         if found != [*sizes, (language.width, classes)]:
-            raise ModelError(f"{folder.weights}: of another model than its config.toml; copy or train it again")
+            raise ModelError(f"{folder.weights}: does not match its config.toml; copy or train it again")
         return model
 
     def start(self, batch: int) -> State:
@@ -88,14 +90,14 @@ def load_language_model(path: str | Path, vocabulary: Vocabulary) -> LanguageMod
         return model
     if own.kind == "words" and vocabulary.kind == "characters":
         if UNKNOWN not in own.tokens or SPACE not in vocabulary.tokens:
-            lacking = f"it has no {UNKNOWN}" if UNKNOWN not in own.tokens else f"the recogniser writes no {SPACE}"
-            raise ModelError(f"{path}: a model of words cannot be spelled in characters, because {lacking}")
+            lacking = f"it has no {UNKNOWN}" if UNKNOWN not in own.tokens else f"the recogniser has no {SPACE}"
+            raise ModelError(f"{path}: this word model cannot score characters, because {lacking}")
         return WordsOverCharacters.build(model, own, vocabulary)
     raise ModelError(f"{path}: does not fit the recogniser: {_difference(own, vocabulary)}")
 
 
 def open_language_model(path: str | Path, vocabulary: Vocabulary | None = None) -> tuple[LanguageModel, Vocabulary]:
-    """A model and the tokens that it scores: an ARPA file those of `vocabulary` where it can, or else its own words."""
+    """A model and the tokens that it scores; an ARPA file scores the tokens of `vocabulary` if possible."""
     path = Path(path)
     if path.is_dir():
         folder = load_language_folder(path)
@@ -108,7 +110,7 @@ def open_language_model(path: str | Path, vocabulary: Vocabulary | None = None) 
 
 
 def _is_of_words(words: set[str], vocabulary: Vocabulary) -> bool:
-    """Whether the words of a file are more than the characters that the recogniser writes."""
+    """Whether a file is a word model and the recogniser has characters."""
     special = {START, END, UNKNOWN, *vocabulary.tokens}
     return vocabulary.kind == "characters" and any(len(word) > 1 for word in words - special)
 
@@ -125,7 +127,7 @@ def _sizes(embedding: int, width: int, layers: int) -> list[tuple[int, int]]:
 
 def _sigmoid(x: FloatArray) -> FloatArray:
     half = np.float32(0.5)
-    return np.asarray(half + half * np.tanh(half * x))  # overflows nowhere
+    return np.asarray(half + half * np.tanh(half * x))  # does not overflow
 
 
 def _log_softmax(logits_BV: FloatArray) -> Scores:
@@ -137,10 +139,10 @@ def _log_softmax(logits_BV: FloatArray) -> Scores:
 
 
 def _difference(own: Vocabulary, vocabulary: Vocabulary) -> str:
-    """What keeps two vocabularies apart, in words."""
+    """The difference between two vocabularies, and the remedy."""
     remedy = "train it with language.vocabulary_from set to the recogniser's folder"
     if own.kind != vocabulary.kind:
-        return f"it is of {own.kind}, the recogniser of {vocabulary.kind}; {remedy}"
+        return f"its tokens are {own.kind}, those of the recogniser are {vocabulary.kind}; {remedy}"
     lacks = [token for token in vocabulary.tokens if token not in set(own.tokens)]
     more = [token for token in own.tokens if token not in set(vocabulary.tokens)]
     parts = [f"{what} {_some(tokens)}" for what, tokens in (("it lacks", lacks), ("it adds", more)) if tokens]

@@ -80,7 +80,9 @@ class _SpelledWords:
             (letters, number) for number, word in enumerate(words.tokens, 1) if (letters := _letters(word, characters))
         )
         if not spelled:
-            raise ModelError("the recogniser's characters spell no word of the language model; is one in upper case?")
+            raise ModelError(
+                "the recogniser's characters spell no word of the language model; check upper and lower case"
+            )
         letters_WD = np.full((len(spelled), max(len(letters) for letters, _ in spelled) + 1), _WORD_END, np.int32)
         for row, (letters, _) in enumerate(spelled):
             letters_WD[row, : len(letters)] = letters

@@ -22,7 +22,7 @@ from headsync.config import DataConfig
 from headsync.errors import DataError, ModelError
 from headsync.text.bpe import MARK, SUBWORDS, UNKNOWN_PENALTY, learn_pieces, learn_unigrams, merged, most_probable
 
-Kind = Literal["characters", "bpe", "unigram", "words"]
+TokenKind = Literal["characters", "bpe", "unigram", "words"]
 SPACE = "<space>"
 UNKNOWN = "<unk>"
 
@@ -39,12 +39,12 @@ class Span(NamedTuple):
 class Vocabulary:
     """The tokens of a model, in the order of its outputs."""
 
-    kind: Kind
+    kind: TokenKind
     tokens: tuple[str, ...]
     scores: tuple[float, ...] = ()  # of every token of a unigram model
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
+        if self.kind not in get_args(TokenKind):
             raise DataError(
                 f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe", "unigram" or "words".'
             )
@@ -72,7 +72,7 @@ class Vocabulary:
         return len(self.tokens) + 1
 
     @classmethod
-    def build(cls, kind: Kind, texts: Iterable[str]) -> Vocabulary:
+    def build(cls, kind: TokenKind, texts: Iterable[str]) -> Vocabulary:
         """Every token of the texts, sorted, so that the same corpus gives the same ids.
 
         Not for subwords, whose number is a setting: see `build_vocabulary`.
@@ -192,7 +192,7 @@ def is_sound(token: str) -> bool:
     return len(token) > 2 and token[0] == "<" and token[-1] == ">" and token not in (SPACE, UNKNOWN)
 
 
-def _split(kind: Kind, text: str) -> list[str]:
+def _split(kind: TokenKind, text: str) -> list[str]:
     assert kind not in SUBWORDS, "subwords are learned: see build_vocabulary"
     words = text.split()
     if kind == "words":
@@ -201,7 +201,7 @@ def _split(kind: Kind, text: str) -> list[str]:
     return [token for n, word in enumerate(spelled) for token in ([SPACE, *word] if n else word)]
 
 
-def spelled(kind: Kind, token: str) -> tuple[bool, str]:
+def spelled(kind: TokenKind, token: str) -> tuple[bool, str]:
     """Whether a token begins a word, and its text."""
     if is_sound(token):
         return True, ""
@@ -212,7 +212,7 @@ def spelled(kind: Kind, token: str) -> tuple[bool, str]:
     return token == SPACE, "" if token == SPACE else token
 
 
-def _is_token(kind: Kind, token: object) -> bool:
+def _is_token(kind: TokenKind, token: object) -> bool:
     if not isinstance(token, str) or not token or token.split() != [token]:
         return False
     if kind in SUBWORDS:
