@@ -49,8 +49,8 @@ class ListenOptions:
         _require(given.get("sample_rate", "").isdigit(), "sample_rate must be an integer, for example 16000")
         phrases = [_hotword(value) for name, value in query if name in ("keyterm", "keywords")]
         options = SessionOptions(given.get("model", ""), _settings(given.get("endpointing", "true")), phrases)
-        flags = (given.get(name) == "true" for name in ("interim_results", "vad_events"))
-        return cls(int(given["sample_rate"]), options, *flags, "utterance_end_ms" in given)
+        interim, vad = (given.get(name) == "true" for name in ("interim_results", "vad_events"))
+        return cls(int(given["sample_rate"]), options, interim, vad, "utterance_end_ms" in given)
 
 
 def _require(condition: bool, message: str) -> None:
