@@ -31,8 +31,9 @@ def example(page: str, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def ports(service: ModelService) -> Iterator[tuple[int, int]]:
-    """The HTTP and the Wyoming port of a server with the aliases of the page."""
-    aliases = re.findall(r"--alias ([\w.-]+)=digits-en", (HOW_TO / "openai-clients.md").read_text(encoding="utf-8"))
+    """The HTTP and the Wyoming port of a server with the aliases of the pages."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in sorted(HOW_TO.glob("*-clients.md")))
+    aliases = re.findall(r"--alias ([\w.-]+)=digits-en", pages)
     with run(service, Limits(), access=Access((), dict.fromkeys(aliases, "digits-en"))) as running:
         yield running.port, running.wyoming
 
@@ -78,3 +79,9 @@ def test_wyoming(
     transcribe = example("home-assistant.md", "transcribe_wyoming")
     assert asyncio.run(transcribe(chunks(spoken[2]), port=ports[1])) == spoken[1]
     assert capsys.readouterr().out == spoken[1]
+
+
+@pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")  # the SDK imports old names
+def test_deepgram(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray]) -> None:
+    transcribe = example("deepgram-clients.md", "transcribe_deepgram")
+    assert transcribe(chunks(spoken[2]), f"127.0.0.1:{ports[0]}") == spoken[1]

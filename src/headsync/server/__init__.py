@@ -15,9 +15,10 @@ Requests pass through these modules from top to bottom:
     wyoming_server   TCP connections of the Wyoming protocol
     announce         their announcement by mDNS
     stream_handler   reads messages of a connection, calls a protocol, sends its replies
-    protocol         the protocol of /v1/stream; as the next three: messages in, messages out, no sockets
+    protocol         the protocol of /v1/stream; as the next four: messages in, messages out, no sockets
     vosk             the protocol of vosk-server
     openai_realtime  OpenAI's Realtime API; openai_realtime_config reads its session.update
+    deepgram         Deepgram's live API
     wyoming          the Wyoming protocol of Home Assistant
     openai_format    responses of OpenAI's API
     openai_api       /v1/audio/transcriptions and /v1/models

@@ -18,10 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 import headsync
 from headsync.server import docs_page, metrics, openai_api
-from headsync.server.access_log import AccessLog
+from headsync.server.access_log import AccessLog, request_id
 from headsync.server.app_state import AppState
 from headsync.server.auth import TokenAuth
 from headsync.server.body_limits import BodyLimits
+from headsync.server.deepgram import DeepgramStream
 from headsync.server.errors import StreamError, api_error, internal_error
 from headsync.server.openai_realtime import RealtimeStream
 from headsync.server.origin import OriginCheck
@@ -74,7 +75,7 @@ def build_app(state: AppState, page: Path = PAGE, wyoming: socket.socket | None 
     app = FastAPI(
         title="headsync",
         version=headsync.__version__,
-        description="Streaming speech recognition. Live streams use the WebSockets /v1/stream, /v1/realtime and /vosk.",
+        description="Streaming speech recognition. Live streams use WebSockets.",
         lifespan=lifespan,
         docs_url=None,  # it would load scripts from another host; _add_docs replaces it
         redoc_url=None,
@@ -121,6 +122,12 @@ def _add_websockets(app: FastAPI, state: AppState) -> None:
 
         model = websocket.query_params.get("model", "")
         await handle_websocket(websocket, RealtimeStream(model_name, state.open_session, state.limits, model), state)
+
+    @app.websocket("/v1/listen")
+    async def listen(websocket: WebSocket) -> None:
+        query = websocket.query_params.multi_items()
+        protocol = DeepgramStream(query, state.open_session, state.limits, request_id(websocket.scope))
+        await handle_websocket(websocket, protocol, state)
 
     @app.websocket("/vosk")
     @app.websocket("/")  # the path that clients of vosk-server use

@@ -38,7 +38,7 @@ def _presents(scope: Scope, token: str) -> bool:
     header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     scheme, _, credentials = header.partition(" ")
     parameter = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
-    offered = credentials.strip() if scheme.lower() == "bearer" else parameter
+    offered = credentials.strip() if scheme.lower() in ("bearer", "token") else parameter  # Deepgram's is "Token"
     return hmac.compare_digest(offered.encode(), token.encode())
 
 

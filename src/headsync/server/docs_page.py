@@ -9,6 +9,7 @@ from typing import Any
 WEBSOCKETS = {
     "/v1/stream": "Live streams",
     "/v1/realtime": "OpenAI's Realtime API, transcription sessions",
+    "/v1/listen": "Deepgram's live API",
     "/vosk": "The protocol of vosk-server",
 }
 
