@@ -5,7 +5,7 @@
 
 The strings are of development speakers, five digits each, with pauses of up to 0.3 s. Strings with recognition errors
 are skipped. With a manifest, its recordings are used instead, and the times are compared with a forced alignment of the
-reference text by the CTC of the same model. --write only writes strings with their word times, for evaluations of delay.
+reference text by the CTC of the same model. --write only writes strings and their word times, for measuring delays.
 """
 
 from __future__ import annotations
