@@ -1,22 +1,25 @@
 """Errors of word times, on strings joined from single digits, where the true boundaries are known.
 
     python recipes/digits/word_times.py AUDIOMNIST [--model NAME_OR_FOLDER] [--strings 80] [--manifest MANIFEST]
+    python recipes/digits/word_times.py AUDIOMNIST --write FOLDER [--strings 80]
 
 The strings are of development speakers, five digits each, with pauses of up to 0.3 s. Strings with recognition errors
 are skipped. With a manifest, its recordings are used instead, and the times are compared with a forced alignment of the
-reference text by the CTC of the same model.
+reference text by the CTC of the same model. --write only writes strings and their word times, for measuring delays.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
+import soundfile
 
 from digit_corpus import DIGITS, Takes, find_takes, read_take, split_speakers
 from headsync import Recognizer
-from headsync.corpora.manifest import read_manifest
+from headsync.corpora.manifest import Utterance, read_manifest, write_manifest
 from headsync.frontend.audio import read_audio
 from headsync.model_folder import find
 from headsync.training.forced_alignment import align_words
@@ -36,6 +39,26 @@ def string(takes: Takes, speaker: str, rng: np.random.Generator) -> tuple[np.nda
     samples = np.concatenate(pieces)
     samples = 0.3 * samples / np.abs(samples).max() + 1e-4 * rng.standard_normal(len(samples))
     return samples.astype(np.float32), words
+
+
+def write_strings(audiomnist: Path, out: Path, strings: int) -> None:
+    """Write strings of development and of test speakers with a second of silence behind, and their word times."""
+    takes, sexes = find_takes(audiomnist)
+    rng = np.random.default_rng(1)
+    for part in ("dev", "test"):
+        utterances, times = [], {}
+        for number in range(strings):
+            speaker = str(rng.choice(split_speakers(sexes)[part]))
+            samples, truth = string(takes, speaker, rng)
+            samples = np.concatenate([samples, 1e-4 * rng.standard_normal(RATE).astype(np.float32)])
+            path = out / f"{part}-{number:03}.wav"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(path, samples, RATE, subtype="PCM_16")
+            text = " ".join(word for word, _, _ in truth)
+            utterances.append(Utterance(path.stem, path, text, len(samples) / RATE, speaker))
+            times[path.stem] = [{"text": word, "start": start, "end": end} for word, start, end in truth]
+        write_manifest(out / f"{part}.jsonl", utterances)
+        (out / f"{part}.words.json").write_text(json.dumps(times), encoding="utf-8")
 
 
 def joined(audiomnist: Path, recognizer: Recognizer, strings: int) -> list[tuple[float, float]]:
@@ -71,7 +94,11 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--model")
     parser.add_argument("--strings", type=int, default=80)
+    parser.add_argument("--write", type=Path, help="only write the strings, manifests and word times to this folder")
     given = parser.parse_args()
+    if given.write:
+        write_strings(given.audiomnist, given.write, given.strings)
+        return
     recognizer = Recognizer.load(given.model)
     if given.manifest:
         errors = aligned(given.manifest, recognizer, given.model)

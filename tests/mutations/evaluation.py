@@ -4,4 +4,26 @@ from __future__ import annotations
 
 from mutations.mutation import Mutation
 
-MUTATIONS: list[Mutation] = []
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "cached word times outlive the audio file",
+        "evaluation/alignment.py",
+        'return hashlib.sha256(f"{name}\\n{audio}\\n{utterance.text}".encode()).hexdigest()',
+        'return hashlib.sha256(f"{name}\\n{utterance.text}".encode()).hexdigest()',
+        ("tests/evaluation/test_alignment.py",),
+    ),
+    Mutation(
+        "points that are equally good exclude each other",
+        "evaluation/tuning.py",
+        "return one.figures != other.figures and all(a <= b for a, b in zip(one.figures, other.figures, strict=True))",
+        "return one is not other and all(a <= b for a, b in zip(one.figures, other.figures, strict=True))",
+        ("tests/evaluation/test_tuning.py::test_the_front_has_the_points_that_no_other_beats",),
+    ),
+    Mutation(
+        "the length of measured audio depends on its cutting",
+        "evaluation/timed_session.py",
+        "return self._samples / self._rate",
+        "return self._samples / self._rate + 1e-9 * len(self.wall_seconds)",
+        ("tests/evaluation/test_exports.py",),
+    ),
+]

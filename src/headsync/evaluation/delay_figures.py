@@ -60,7 +60,7 @@ def trade_off(groups: Mapping[str, Sequence[TradeOff]], xlabel: str) -> Figure:
         best = [point for point in points if point.is_best]
         for some, size, label, shade in ((points, 14, None, 0.35), (best, 26, name, 1.0)):
             rates = [100 * point.error_rate for point in some]
-            axis.scatter([point.delay for point in some], rates, size, f"C{n}", alpha=shade, label=label)
+            axis.scatter([point.delay for point in some], rates, size, f"C{n}", alpha=shade, label=label, clip_on=False)
         for point in best:
             place = (point.delay, 100 * point.error_rate)
             axis.annotate(point.label, place, xytext=(4, 4), textcoords="offset points", fontsize="x-small")
