@@ -99,7 +99,9 @@ def read_progress(path: Path) -> Progress:
     with _damaged(path), safe_open(path, "pt") as file:
         progress = Progress(**json.loads(file.metadata()["progress"]))
         progress.best = [(score, epoch) for score, epoch in progress.best]
-        progress.leader = tuple(progress.leader) if progress.leader else min(progress.best, default=None)
+        progress.leader = (
+            (progress.leader[0], progress.leader[1]) if progress.leader else min(progress.best, default=None)
+        )
         return progress
 
 
