@@ -11,7 +11,6 @@ not sent. A stream opened with `attention` also has an `Attention` event for eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -55,10 +54,6 @@ class Stops(NamedTuple):
     threshold: int = 0  # they stopped by themselves: the threshold was reached, or a boundary found
     limit: int = 0  # the look-ahead M, a CTC trigger, or the end of a block
     end: int = 0  # the end of the utterance
-
-    def plus(self, other: Sequence[int]) -> Stops:
-        """The sums."""
-        return Stops(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 NO_STOPS = Stops()

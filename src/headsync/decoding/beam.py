@@ -25,6 +25,7 @@ import numpy as np
 
 from headsync.config import DecodingConfig
 from headsync.decoding import ctc_prefix
+from headsync.decoding.cost import sum_stops
 from headsync.decoding.ctc_prefix import logsumexp
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
@@ -199,7 +200,7 @@ class Search:
             exhausted=h.exhausted,
             consumed=h.consumed + int(end_NH.sum()),
             steps=h.steps + 1,
-            stops=h.stops.plus(given.stops_B3[place[0]].tolist()),
+            stops=sum_stops(h.stops, given.stops_B3[place[0]].tolist()),
             ctc=float(found.ctc_BK[place]),
             lm=float(found.lm_BK[place]),
             hotwords=float(found.hotwords_BK[place]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from headsync.engine import IntArray, Window
+from headsync.events import Stops
 
 
 def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: int) -> float:
@@ -16,6 +19,11 @@ def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: in
     everything = layers * heads * steps * frames
     assert 0 <= consumed <= everything, "heads consumed more frames than the utterance has"
     return consumed / everything if everything else 0.0
+
+
+def sum_stops(*counts: Sequence[int]) -> Stops:
+    """The sums of what stopped the heads."""
+    return Stops(*map(sum, zip(*counts, strict=True)))
 
 
 def count_stops(end_BNH: IntArray, window: Window) -> IntArray:

@@ -28,7 +28,7 @@ import numpy as np
 
 from headsync.config import DecodingConfig
 from headsync.decoding.attention_trace import AttentionTrace, traces
-from headsync.decoding.cost import count_stops
+from headsync.decoding.cost import count_stops, sum_stops
 from headsync.decoding.ctc_prefix import IMPOSSIBLE
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
@@ -224,7 +224,7 @@ class TriggeredSearch:
     def _stepped(self, h: Hypothesis, token: int, answer: Answer) -> Hypothesis:
         """With the decoder's score of a token."""
         attention, consumed = h.attention + float(answer.log_p_V[token]), h.consumed + int(answer.end_NH.sum())
-        stops = h.stops.plus(answer.stops)
+        stops = sum_stops(h.stops, answer.stops)
         h = replace(h, attention=attention, consumed=consumed, steps=h.steps + 1, stops=stops)
         return replace(h, score=self.joint.score(h))
 

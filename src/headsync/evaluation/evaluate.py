@@ -12,6 +12,7 @@ from typing import Any
 
 from headsync.corpora.manifest import Utterance
 from headsync.decoding.confidence import Bin, ScoredWord, calibration_error, reliability
+from headsync.decoding.cost import sum_stops
 from headsync.evaluation.error_rate import (
     ErrorCounts,
     Interval,
@@ -212,7 +213,7 @@ def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method)
         delays=measure_delays(events, spoken, len(utterance.text.split())),
         stability=measure_stability(events),
         cost_ratios=tuple(final.cost_ratio for final in session.finals),
-        stops=_sum([final.stops for final in session.finals]),
+        stops=sum_stops(NO_STOPS, *(final.stops for final in session.finals)),
         words=tuple(map(ScoredWord, (word.confidence for word in final_words), right)),
         final_words=final_words,
         settled=tuple(shown.stays for shown in shown_words(events)),
@@ -220,12 +221,8 @@ def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method)
     )
 
 
-def _sum(stops: Sequence[Stops]) -> Stops:
-    return Stops(*map(sum, zip(NO_STOPS, *stops, strict=True)))
-
-
 def _shares(stops: Sequence[Stops]) -> dict[str, float] | None:
-    counts = _sum(stops)
+    counts = sum_stops(NO_STOPS, *stops)
     return {name: count / sum(counts) for name, count in counts._asdict().items()} if any(counts) else None
 
 
