@@ -2,7 +2,7 @@
 
     python benchmarks/steps.py [--classes 52] [--rate 15] [--beam 10] [--seconds 10] [--rounds 3] [--only NAME ...]
 
-The network has the paper's size and random weights, as in `benchmarks/where.py`. Figures are CPU milliseconds per second
+The network has the paper's size and random weights, as in `benchmarks/where.py`. Figures are CPU ms per second
 of audio on one thread: medians over rounds that alternate between the variants. An optimisation is removed by replacing
 its code with the simpler version; the number of tokens and steps must not change. The last two rows are other networks,
 whose scores and tokens differ slightly.
