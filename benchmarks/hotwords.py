@@ -1,9 +1,9 @@
-"""What hotwords do on real speech: how many more of the boosted words are found, and what happens to the others.
+"""The effect of hotwords on real speech: how many more of the boosted words are recognised, and the other errors.
 
     python benchmarks/hotwords.py MANIFEST [--model NAME_OR_FOLDER] [--boost 2] [--limit 100] PHRASE ...
 
-Each word or phrase is boosted by itself; the errors are those of the whole manifest. The last column counts the
-recordings whose text has changed although the phrase is in neither.
+Each phrase is boosted alone; errors are counted over the whole manifest. The last column counts the recordings whose
+text has changed although the phrase occurs neither before nor after.
 """
 
 from __future__ import annotations

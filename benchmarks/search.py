@@ -1,11 +1,10 @@
-"""What the search costs by itself: an engine that answers at once, from a table, in the place of the network.
+"""The cost of the search without the network, which is replaced by a lookup table.
 
     python benchmarks/search.py [--beam 1 10 60] [--classes 50 5000] [--frames 100 400 1600]
 
-One token is said in every four frames, frames come in blocks of 16, and CTC and the decoder are sure of what is said
-as trained ones are. A label step is what brings each hypothesis of the beam one token further; at the paper's size the
-network takes 14 to 26 ms for it with ten hypotheses. The times are the least of several runs, of processor time on one
-thread, so that other programs do not count.
+There is one token in every four frames, blocks have 16 frames, and the scores of CTC and decoder are as peaked as those
+of trained models. A label step extends each hypothesis of the beam by one token; at the paper's size the network takes
+14 to 26 ms for it with ten hypotheses. Times are the minimum of several runs, in CPU time on one thread.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""An hour of speech and silence in one session: memory, cost, and whether every word is still there.
+"""An hour of speech and silence in one session: memory, cost and recognised words.
 
     python benchmarks/soak.py [--model NAME_OR_FOLDER] [--manifest FILE.jsonl] [--minutes 60]
 
-Utterances of the manifest (by default the bundled recordings) over and over, with 2 to 20 s of silence, hum or noise
-between them, made while they stream, pushed in pieces of 0.1 s. The same utterances are then recognised one by one,
-each in a session of its own: by themselves, and with up to 6 s of what was before and behind them, beginning where a
-block of the encoder begins. What differs from the latter is owed to the long session; what differs from the former also
-to the noise around a word and to where in a block it falls.
+The utterances of the manifest (by default the bundled recordings) are repeated, with 2 to 20 s of silence, hum or noise
+between them, and pushed in pieces of 0.1 s. Each utterance is then recognised in a separate session twice: alone, and
+with up to 6 s of audio before and after it, starting at a block of the encoder. Differences from the latter are caused
+by the long session; differences from the former also by the noise around a word and its position in a block.
 """
 
 from __future__ import annotations

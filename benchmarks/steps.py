@@ -1,11 +1,11 @@
-"""What each step towards a fast engine has brought: the ONNX engine as it is, and with one of the steps undone.
+"""The effect of each optimisation of the ONNX engine: its speed with and without the optimisation.
 
     python benchmarks/steps.py [--classes 52] [--rate 15] [--beam 10] [--seconds 10] [--rounds 3] [--only NAME ...]
 
-A network of the paper's size with random weights, as in `benchmarks/where.py`; processor milliseconds for a second of
-sound, on one thread, the medians of the rounds, in which all take turns. A step is undone by putting the simpler code
-back into the engine that is there; as many tokens have to come out in as many steps. The last two rows are no steps
-undone but other networks, whose scores and tokens differ a little.
+The network has the paper's size and random weights, as in `benchmarks/where.py`. Figures are CPU ms per second
+of audio on one thread: medians over rounds that alternate between the variants. An optimisation is removed by replacing
+its code with the simpler version; the number of tokens and steps must not change. The last two rows are other networks,
+whose scores and tokens differ slightly.
 """
 
 from __future__ import annotations
