@@ -161,6 +161,8 @@ def test_two_folders_of_the_same_name_are_served_under_given_names(tmp_path: Pat
     ({"settings": {"beam": "wide"}}, "whole number"),
     ({"hotwords": ["elephant"]}, "elephant"),
     ({"phrases": ["nine", "elephant"]}, "elephant"),
+    ({"phrases": ["nine"] * 1001}, "phrases: at most 1000 phrases of at most 200 characters"),
+    ({"phrases": ["nine " * 41]}, "phrases: at most 1000 phrases of at most 200 characters"),
     ({"sample_rate": 100}, "sample rate"),
 ])  # fmt: skip
 def test_wishes_that_cannot_be(running: Running, fields: dict[str, Any], said: str) -> None:
