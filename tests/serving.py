@@ -47,6 +47,7 @@ class FakeService:
 
     name = "fake"
     created, batching, description, vocabulary, budget = 0, None, None, None, None
+    languages: tuple[str, ...] = ()
 
 
 @contextmanager
