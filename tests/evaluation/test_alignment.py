@@ -52,12 +52,14 @@ def test_times_are_computed_once_for_a_model_a_text_and_the_content_of_a_file(
     assert evenly.asked == 2  # also not that which failed
     aligned_times([replace(utterances[0], text="one")], Aligner("evenly 1", evenly), cache)
     assert evenly.asked == 3
+    assert aligned_times(utterances, Aligner("evenly 1", evenly), cache) == first
+    assert evenly.asked == 4
     soundfile.write(utterances[0].audio, np.zeros(8_000, np.float32), 8000)
     after = aligned_times(utterances, Aligner("evenly 1", evenly), cache)
     assert after["a"][1].end == 1.0
-    assert evenly.asked == 4
+    assert evenly.asked == 5
     aligned_times(utterances, Aligner("evenly 2", evenly), cache)
-    assert evenly.asked == 6
+    assert evenly.asked == 7
 
 
 def test_a_run_that_was_stopped_continues(utterances: list[Utterance], tmp_path: Path) -> None:
