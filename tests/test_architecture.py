@@ -88,6 +88,8 @@ def test_from_a_websocket_message_to_its_answer(recognizer: headsync.Recognizer)
         with run(service, Limits(idle_seconds=60.0)) as server:
             tracer.files.clear()  # the start of the server is not part of the path
             asyncio.run(stream(server.ws("/v1/stream"), pcm, rate))
+            path = dict(tracer.files)
+        tracer.files = path  # without the end of the server
 
     recognition = listed("From push to Final")
     assert traced(work) - recognition == listed("From a WebSocket message to its answer") - recognition
