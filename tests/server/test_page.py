@@ -580,4 +580,5 @@ def test_pictures_for_the_documentation(browser: Any, running: Running, twice: P
     for name, scheme, size in (("page", "light", desk), ("page-dark", "dark", desk), ("page-phone", "light", phone)):
         with opened(browser, running.http, color_scheme=scheme, viewport=size) as page:
             hand_over(page, twice)
+            page.wait_for_timeout(2000)  # new words lose their colour
             page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
