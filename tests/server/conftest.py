@@ -14,6 +14,7 @@ from headsync.frontend.audio import mix_down, read_audio
 from headsync.recognizer import Recognizer
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
+from isolated_client import IsolatedClient, isolated_client
 from serving import Running, run
 
 DEMO = Path(headsync.__file__).parent / "demo"
@@ -51,3 +52,23 @@ def start(service: ModelService) -> Iterator[Callable[..., Running]]:
     """Start a server with limits of one's own."""
     with ExitStack() as opened:
         yield lambda token=None, **limits: opened.enter_context(run(service, Limits(**limits), token))
+
+
+@pytest.fixture(scope="session")
+def openai_client() -> IsolatedClient:
+    return isolated_client("openai")
+
+
+@pytest.fixture(scope="session")
+def deepgram_client() -> IsolatedClient:
+    return isolated_client("deepgram")
+
+
+@pytest.fixture(scope="session")
+def wyoming_client() -> IsolatedClient:
+    return isolated_client("wyoming")
+
+
+@pytest.fixture(scope="session")
+def vosk_client() -> IsolatedClient:
+    return isolated_client("vosk")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import websockets
 
 from fakes import FakeRecognizer, FakeSession
 from headsync.events import Final
@@ -21,13 +17,8 @@ from headsync.server.deepgram import DeepgramStream
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.session_options import SessionOptions
+from isolated_client import IsolatedClient
 from serving import Running, run
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the SDK imports websockets.legacy
-    import deepgram.listen.v1.client  # noqa: F401
-    from deepgram import DeepgramClient
-    from deepgram.environment import DeepgramClientEnvironment
 
 Recordings = list[tuple[Path, np.ndarray, int]]
 RATE = 16_000
@@ -121,56 +112,34 @@ def server(service: ModelService) -> Iterator[Running]:
         yield running
 
 
-def client(server: Running, key: str = "secret") -> DeepgramClient:
-    base = server.http
-    environment = DeepgramClientEnvironment(
-        base=base, production=base.replace("http", "ws"), agent=base, agent_rest=base
-    )
-    return DeepgramClient(api_key=key, environment=environment)
-
-
-def listen(server: Running, samples: np.ndarray, **query: Any) -> list[Any]:
+def listen(client: IsolatedClient, server: Running, samples: np.ndarray, **query: Any) -> list[Any]:
     """All messages that the SDK receives."""
-    messages: list[Any] = []
-    options = {"model": "nova-3", "encoding": "linear16", "sample_rate": RATE, **query}
-    with client(server).listen.v1.connect(**options) as connection:
-
-        def send() -> None:
-            with suppress(websockets.ConnectionClosed):
-                for piece in np.array_split(samples, 20):
-                    connection.send_media(piece.tobytes())
-                connection.send_close_stream()
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        with suppress(websockets.ConnectionClosed):
-            for message in connection:
-                messages.append(message)
-        thread.join()
-    return messages
+    pieces = [piece.tobytes() for piece in np.array_split(samples, 20)]
+    query = {"model": "nova-3", "encoding": "linear16", "sample_rate": RATE, **query}
+    return client.call("deepgram_client.py", "listen", pieces, server.http, "secret", query)[0]
 
 
-def test_the_sdk_transcribes(server: Running, service: ModelService, recordings: Recordings) -> None:
+def test_the_sdk_transcribes(
+    server: Running, service: ModelService, recordings: Recordings, deepgram_client: IsolatedClient
+) -> None:
     (_, first, rate), (_, second, _) = recordings[:2]
     assert rate == RATE
     samples = np.concatenate([first, np.zeros(2 * rate, "<i2"), second])
     session = service.open_session()
     events = session.push(samples, rate) + session.finish()
     expected = [event for event in events if isinstance(event, Final)]
-    messages = listen(server, samples, interim_results=True)
-    results = [message for message in messages if message.type == "Results"]
-    finals = [message for message in results if message.is_final]
+    messages = listen(deepgram_client, server, samples, interim_results=True)
+    results = [message for message in messages if message["type"] == "Results"]
+    finals = [message["channel"]["alternatives"][0] for message in results if message["is_final"]]
     assert len(results) > len(finals)
-    assert [message.channel.alternatives[0].transcript for message in finals] == [final.text for final in expected]
-    words = [word.word for message in finals for word in message.channel.alternatives[0].words]
+    assert [final["transcript"] for final in finals] == [final.text for final in expected]
+    words = [word["word"] for final in finals for word in final["words"]]
     assert words == [word.text for final in expected for word in final.words]
-    assert messages[-1].type == "Metadata"
-    assert messages[-1].duration == pytest.approx(len(samples) / rate, abs=0.01)
+    assert messages[-1]["type"] == "Metadata"
+    assert messages[-1]["duration"] == pytest.approx(len(samples) / rate, abs=0.01)
 
 
-def test_the_sdk_meets_a_wrong_key_and_an_unknown_model(server: Running) -> None:
-    with pytest.raises(websockets.InvalidStatus) as denied, client(server, "wrong").listen.v1.connect(model="nova-3"):
-        pass
-    assert denied.value.response.status_code == 401
-    (error,) = listen(server, np.zeros(RATE, "<i2"), model="whisper")
-    assert (error.type, error.variant) == ("Error", "model")
+def test_the_sdk_meets_a_wrong_key_and_an_unknown_model(server: Running, deepgram_client: IsolatedClient) -> None:
+    assert deepgram_client.call("deepgram_client.py", "refusal", server.http, "wrong")[0] == 401
+    (error,) = listen(deepgram_client, server, np.zeros(RATE, "<i2"), model="whisper")
+    assert (error["type"], error["variant"]) == ("Error", "model")

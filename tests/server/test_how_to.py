@@ -1,12 +1,10 @@
-"""The examples of the how-to pages, unchanged, with a server."""
+"""The examples of the how-to pages, unchanged, with a server and the pinned client libraries."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +13,11 @@ import soxr
 from headsync.server.app_state import Access
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
+from isolated_client import IsolatedClient
 from serving import run
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 Recordings = list[tuple[Path, np.ndarray, int]]
-
-
-def example(page: str, name: str) -> Any:
-    """A function of a page, after all its code blocks have run."""
-    text, names = (HOW_TO / page).read_text(encoding="utf-8"), {"__name__": "docs"}
-    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        exec(compile(block, page, "exec"), names)
-    return names[name]
 
 
 @pytest.fixture(scope="module")
@@ -50,38 +41,44 @@ def chunks(samples: np.ndarray) -> list[bytes]:
     return [piece.astype("<i2").tobytes() for piece in np.array_split(samples, 12)]
 
 
-def test_a_live_stream(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray]) -> None:
+def test_a_live_stream(
+    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], vosk_client: IsolatedClient
+) -> None:
+    """The environment of Vosk's client has the package websockets, which the example needs."""
     address = f"ws://127.0.0.1:{ports[0]}/v1/stream"
-    assert example("serve.md", "recognise")(chunks(spoken[2]), address) == spoken[1]
+    assert vosk_client.call(HOW_TO / "serve.md", "recognise", chunks(spoken[2]), address) == (spoken[1], "")
 
 
-def test_openai_recording(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray]) -> None:
-    assert example("openai-clients.md", "transcribe")(spoken[0], f"http://127.0.0.1:{ports[0]}/v1") == spoken[1]
+def test_openai_recording(
+    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], openai_client: IsolatedClient
+) -> None:
+    address = f"http://127.0.0.1:{ports[0]}/v1"
+    assert openai_client.call(HOW_TO / "openai-clients.md", "transcribe", spoken[0], address) == (spoken[1], "")
 
 
 def test_openai_live(
-    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], capsys: pytest.CaptureFixture[str]
+    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], openai_client: IsolatedClient
 ) -> None:
     samples = np.round(soxr.resample(spoken[2] / 32768, 16_000, 24_000) * 32767).clip(-32768, 32767)
-    live = example("openai-clients.md", "transcribe_live")
-    assert asyncio.run(live(chunks(samples), f"http://127.0.0.1:{ports[0]}/v1")) == spoken[1]
-    assert capsys.readouterr().out == spoken[1]
+    values = chunks(samples), f"http://127.0.0.1:{ports[0]}/v1"
+    assert openai_client.call(HOW_TO / "openai-clients.md", "transcribe_live", *values) == (spoken[1], spoken[1])
 
 
-def test_vosk(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray]) -> None:
-    recognise = example("vosk-clients.md", "recognise_vosk")
-    assert recognise(chunks(spoken[2]), address=f"ws://127.0.0.1:{ports[0]}") == spoken[1]
+def test_vosk(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], vosk_client: IsolatedClient) -> None:
+    address = f"ws://127.0.0.1:{ports[0]}"
+    found = vosk_client.call(HOW_TO / "vosk-clients.md", "recognise_vosk", chunks(spoken[2]), address=address)
+    assert found == (spoken[1], "")
 
 
-def test_wyoming(
-    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], capsys: pytest.CaptureFixture[str]
+def test_wyoming(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], wyoming_client: IsolatedClient) -> None:
+    page = HOW_TO / "home-assistant.md"
+    found = wyoming_client.call(page, "transcribe_wyoming", chunks(spoken[2]), port=ports[1])
+    assert found == (spoken[1], spoken[1])
+
+
+def test_deepgram(
+    ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray], deepgram_client: IsolatedClient
 ) -> None:
-    transcribe = example("home-assistant.md", "transcribe_wyoming")
-    assert asyncio.run(transcribe(chunks(spoken[2]), port=ports[1])) == spoken[1]
-    assert capsys.readouterr().out == spoken[1]
-
-
-@pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")  # the SDK imports old names
-def test_deepgram(ports: tuple[int, int], spoken: tuple[Path, str, np.ndarray]) -> None:
-    transcribe = example("deepgram-clients.md", "transcribe_deepgram")
-    assert transcribe(chunks(spoken[2]), f"127.0.0.1:{ports[0]}") == spoken[1]
+    values = chunks(spoken[2]), f"127.0.0.1:{ports[0]}"
+    found = deepgram_client.call(HOW_TO / "deepgram-clients.md", "transcribe_deepgram", *values)
+    assert found == (spoken[1], "")

@@ -7,13 +7,11 @@ import json
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 import websockets
 
@@ -27,6 +25,7 @@ from headsync.server.limits import Limits
 from headsync.server.model_service import ModelOptions, ModelService
 from headsync.server.session_options import SessionOptions
 from headsync.server.single_process import load_services
+from isolated_client import IsolatedClient
 from serving import FakeService, Running, finals, run, stream
 
 Recordings = list[tuple[Path, np.ndarray, int]]
@@ -175,7 +174,7 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
     return {"rate" if name == "sample_rate" else name: value for name, value in fields.items()}
 
 
-async def vosk_client(url: str, samples: np.ndarray, config: str) -> list[dict[str, Any]]:
+async def send_as_vosk(url: str, samples: np.ndarray, config: str) -> list[dict[str, Any]]:
     async with websockets.connect(url) as connection:
         await connection.send(config)
         answers = []
@@ -201,7 +200,7 @@ def test_the_phrase_list_of_a_stream(running: Running, recordings: Recordings) -
     messages = asyncio.run(stream(running.ws("/v1/stream"), samples, rate, phrases=phrases))
     assert " ".join(finals(messages)) == restricted
     config = json.dumps({"config": {"sample_rate": rate, "phrase_list": ["three one", "[unk]"]}})
-    answers = asyncio.run(vosk_client(running.ws("/vosk"), samples, config))
+    answers = asyncio.run(send_as_vosk(running.ws("/vosk"), samples, config))
     assert " ".join(answer["text"] for answer in answers if answer.get("text")) == restricted
     assert " ".join(finals(asyncio.run(stream(running.ws("/v1/stream"), samples, rate)))) == text
 
@@ -210,7 +209,7 @@ def test_the_phrase_list_of_a_stream(running: Running, recordings: Recordings) -
 def test_a_client_written_for_vosk_server(running: Running, recordings: Recordings, path: str) -> None:
     _, samples, rate = recordings[0]
 
-    answers = asyncio.run(vosk_client(running.ws(path), samples, f'{{ "config" : {{ "sample_rate" : {rate} }} }}'))
+    answers = asyncio.run(send_as_vosk(running.ws(path), samples, f'{{ "config" : {{ "sample_rate" : {rate} }} }}'))
     results = [answer for answer in answers if "text" in answer]
     assert all(answer.keys() == {"partial"} for answer in answers if answer not in results)
     assert [answer["text"] for answer in results if answer["text"]] == expected(running.state.service(), samples, rate)
@@ -219,58 +218,64 @@ def test_a_client_written_for_vosk_server(running: Running, recordings: Recordin
     assert all(word["start"] < word["end"] <= len(samples) / rate + 1 for word in words)
 
 
-@pytest.fixture(scope="module")
-def client(running: Running) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{running.http}/v1", api_key="any", max_retries=0) as opened:
-        yield opened
+def test_the_vosk_client(running: Running, recordings: Recordings, vosk_client: IsolatedClient, tmp_path: Path) -> None:
+    """The client of the package vosk, which sends the rate as a decimal number."""
+    _, samples, rate = recordings[0]
+    assert rate == 16_000
+    samples.tofile(tmp_path / "a.raw")
+    text, size = vosk_client.call("vosk_client.py", "transcribe", tmp_path / "a.raw", running.ws(""))[0]
+    assert (text.splitlines(), size) == (expected(running.state.service(), samples, rate), samples.nbytes)
 
 
-def test_the_openai_client_gets_every_form(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
+def test_the_openai_client_gets_every_form(
+    running: Running, recordings: Recordings, openai_client: IsolatedClient
+) -> None:
     path, samples, rate = recordings[0]
-    text = " ".join(expected(running.state.service(), samples, rate))
-    create, given = client.audio.transcriptions.create, {"model": "digits-en", "file": path}
-    assert create(**given).text == text
-    assert create(**given, response_format="text").strip() == text
-    assert " --> " in create(**given, response_format="srt")
-    assert create(**given, response_format="vtt").startswith("WEBVTT")
-    long = create(**given, response_format="verbose_json", timestamp_granularities=["word", "segment"])
-    assert long.duration == pytest.approx(len(samples) / rate, abs=0.01)
-    assert [word.word for word in long.words] == text.split()
-    assert [segment.text for segment in long.segments] == expected(running.state.service(), samples, rate)
+    texts = expected(running.state.service(), samples, rate)
+    forms, _ = openai_client.call("openai_client.py", "every_form", path, f"{running.http}/v1")
+    assert forms["json"] == forms["text"].strip() == " ".join(texts)
+    assert " --> " in forms["srt"]
+    assert forms["vtt"].startswith("WEBVTT")
+    long = forms["verbose_json"]
+    assert long["duration"] == pytest.approx(len(samples) / rate, abs=0.01)
+    assert [word["word"] for word in long["words"]] == " ".join(texts).split()
+    assert [segment["text"] for segment in long["segments"]] == texts
+    assert (forms["models"], forms["owner"]) == (["digits-en"], "headsync")
 
 
 @pytest.mark.parametrize("suffix", ["mp3", "m4a", "webm", "ogg"])
 def test_an_uploaded_recording_of_any_format_gives_the_text_of_its_samples(
-    client: openai.OpenAI, running: Running, recordings: Recordings, tmp_path: Path, suffix: str
+    running: Running, recordings: Recordings, tmp_path: Path, suffix: str
 ) -> None:
     path = encode(tmp_path / f"a.{suffix}", *read_audio(recordings[0][0]))
-    text = client.audio.transcriptions.create(model="digits-en", file=path).text
+    files = {"file": (path.name, path.read_bytes())}
+    answer = httpx.post(f"{running.http}/v1/audio/transcriptions", data={"model": "digits-en"}, files=files, timeout=60)
     samples, rate = read_audio(path)
-    assert text == " ".join(expected(running.state.service(), samples, rate)) != ""
+    assert answer.json()["text"] == " ".join(expected(running.state.service(), samples, rate)) != ""
 
 
-def test_the_openai_client_streams(client: openai.OpenAI, running: Running, recordings: Recordings) -> None:
+def test_the_openai_client_streams(running: Running, recordings: Recordings, openai_client: IsolatedClient) -> None:
     path, samples, rate = recordings[1]
-    events = list(client.audio.transcriptions.create(model="digits-en", file=path, stream=True))
-    assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
+    events, _ = openai_client.call("openai_client.py", "stream", path, f"{running.http}/v1")
+    assert {event["type"] for event in events[:-1]} == {"transcript.text.delta"}
     assert len(events) > 2
-    assert events[-1].type == "transcript.text.done"
-    assert events[-1].text == " ".join(expected(running.state.service(), samples, rate))
-    assert "".join(event.delta for event in events[:-1]) == events[-1].text
+    assert events[-1]["type"] == "transcript.text.done"
+    assert events[-1]["text"] == " ".join(expected(running.state.service(), samples, rate))
+    assert "".join(event["delta"] for event in events[:-1]) == events[-1]["text"]
 
 
-def test_the_openai_client_meets_trouble(client: openai.OpenAI, recordings: Recordings) -> None:
-    path = recordings[0][0]
-    assert [model.id for model in client.models.list()] == ["digits-en"]
-    assert client.models.retrieve("digits-en").owned_by == "headsync"
-    with pytest.raises(openai.NotFoundError, match="digits-en"):
-        client.audio.transcriptions.create(model="whisper-1", file=path)
-    with pytest.raises(openai.BadRequestError, match=r"notes\.txt: cannot be decoded as audio"):
-        client.audio.transcriptions.create(model="digits-en", file=("notes.txt", b"not sound at all"))
-    with pytest.raises(openai.BadRequestError, match="log probabilities are not available"):
-        client.audio.transcriptions.create(model="digits-en", file=recordings[0][0], include=["logprobs"])
-    with pytest.raises(openai.BadRequestError, match="response_format"):
-        client.audio.transcriptions.create(model="digits-en", file=path, response_format="xml")  # type: ignore[call-overload]
+def test_the_openai_client_meets_trouble(
+    running: Running, recordings: Recordings, openai_client: IsolatedClient
+) -> None:
+    errors, _ = openai_client.call("openai_client.py", "errors", recordings[0][0], f"{running.http}/v1")
+    assert [kind for kind, _ in errors] == ["NotFoundError", *["BadRequestError"] * 3]
+    said = [
+        "digits-en",
+        "notes.txt: cannot be decoded as audio",
+        "log probabilities are not available",
+        "response_format",
+    ]
+    assert all(part in message for part, (_, message) in zip(said, errors, strict=True))
 
 
 def test_health_and_figures(running: Running, recordings: Recordings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 import soxr
 from hypothesis import given
@@ -25,6 +23,7 @@ from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_realtime import RealtimeStream
 from headsync.server.session_options import SessionOptions
+from isolated_client import IsolatedClient
 from serving import Running, run
 
 Recordings = list[tuple[Path, np.ndarray, int]]
@@ -231,35 +230,9 @@ def server(service: ModelService) -> Iterator[Running]:
         yield running
 
 
-async def transcribe(server: Running, samples: np.ndarray, vad: bool) -> tuple[str, list[str]]:
-    """The deltas and transcripts that OpenAI's client receives for 16-bit samples at 24 kHz."""
-    client = openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="secret")
-    deltas, transcripts = "", []
-    async with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
-        transcription: Any = {"model": "gpt-4o-transcribe"}
-        turns: Any = {"type": "server_vad"} if vad else None
-        audio: Any = {"input": {"transcription": transcription, "turn_detection": turns}}
-        await connection.session.update(session={"type": "transcription", "audio": audio})
-        for first in range(0, len(samples), RATE // 2):
-            piece = base64.b64encode(samples[first : first + RATE // 2].tobytes()).decode()
-            await connection.input_audio_buffer.append(audio=piece)
-        await connection.input_audio_buffer.commit()
-        await connection.input_audio_buffer.clear()  # its answer is the last event
-        async for event in connection:
-            assert event.type != "error", event
-            if event.type == f"{TRANSCRIPTION}.delta":
-                deltas += event.delta or ""
-            if event.type == f"{TRANSCRIPTION}.completed":
-                transcripts.append(event.transcript)
-            if event.type == "input_audio_buffer.cleared":
-                break
-    await client.close()
-    return deltas, transcripts
-
-
 @pytest.mark.parametrize("vad", [True, False])
 def test_the_openai_client_transcribes(
-    server: Running, service: ModelService, recordings: Recordings, vad: bool
+    server: Running, service: ModelService, recordings: Recordings, openai_client: IsolatedClient, vad: bool
 ) -> None:
     takes = [np.concatenate([samples / 32768, np.zeros(2 * rate)]) for _, samples, rate in recordings[:2]]
     assert {rate for _, _, rate in recordings[:2]} == {16_000}
@@ -269,19 +242,15 @@ def test_the_openai_client_transcribes(
     events = session.push(samples, RATE) + session.finish()
     expected = [event.text for event in events if isinstance(event, Final) and event.text]
     assert len(expected) >= 2
-    deltas, transcripts = asyncio.run(transcribe(server, samples, vad))
+    pieces = [samples[first : first + RATE // 2].tobytes() for first in range(0, len(samples), RATE // 2)]
+    values = pieces, f"{server.http}/v1", "secret", {"type": "server_vad"} if vad else None
+    deltas, transcripts = openai_client.call("openai_client.py", "realtime", *values)[0]
     assert [text for text in transcripts if text] == (expected if vad else [" ".join(expected)])
     assert deltas == "".join(transcripts)
 
 
-def test_the_openai_client_meets_an_unknown_model(server: Running) -> None:
-    async def connect() -> Any:
-        client = openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="secret")
-        async with client.realtime.connect(model="gpt-realtime") as connection:
-            event = await connection.recv()
-        await client.close()
-        return event
-
-    event = asyncio.run(connect())
-    assert (event.type, event.error.code) == ("error", "model")
-    assert "digits-en" in event.error.message
+def test_the_openai_client_meets_an_unknown_model(server: Running, openai_client: IsolatedClient) -> None:
+    values = f"{server.http}/v1", "secret", "gpt-realtime"
+    event, _ = openai_client.call("openai_client.py", "first_event", *values)
+    assert (event["type"], event["error"]["code"]) == ("error", "model")
+    assert "digits-en" in event["error"]["message"]

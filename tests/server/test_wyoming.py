@@ -7,20 +7,14 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
-from wyoming.audio import AudioChunk, AudioStart, AudioStop
-from wyoming.client import AsyncTcpClient
-from wyoming.error import Error
-from wyoming.event import Event as ClientEvent
-from wyoming.info import Describe, Info
-from wyoming.ping import Ping, Pong
 
 from fakes import FakeSession
 from headsync.cli.app import app
@@ -32,6 +26,8 @@ from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.session_options import SessionOptions
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
+from headsync.server.wyoming_server import TcpConnection
+from isolated_client import IsolatedClient
 from serving import run, started
 
 Recordings = list[tuple[Path, np.ndarray, int]]
@@ -198,7 +194,7 @@ def test_an_encoded_event_is_parsed_again() -> None:
     assert header.event(data, b"") == WyomingEvent("transcript", {"text": "größer"})
 
 
-# the real client
+# the client of the package wyoming
 
 
 @pytest.fixture(scope="module")
@@ -207,81 +203,69 @@ def port(service: ModelService) -> Iterator[int]:
         yield running.wyoming
 
 
-async def next_event(client: AsyncTcpClient) -> ClientEvent | None:
-    async with asyncio.timeout(60):
-        return await client.read_event()
-
-
-async def transcribe(client: AsyncTcpClient, samples: np.ndarray, rate: int, **request: Any) -> tuple[str, str]:
-    """The text of the transcript, and that of its chunks."""
-    await client.write_event(Transcribe(**request).event())
-    await client.write_event(AudioStart(rate, 2, 1).event())
-    for piece in np.array_split(samples, 20):
-        await client.write_event(AudioChunk(rate, 2, 1, piece.tobytes()).event())
-    await client.write_event(AudioStop().event())
-    chunks, text, started = [], None, False
-    while (event := await next_event(client)) is not None and not TranscriptStop.is_type(event.type):
-        started |= TranscriptStart.is_type(event.type)
-        if TranscriptChunk.is_type(event.type):
-            chunks.append(TranscriptChunk.from_event(event).text)
-        elif Transcript.is_type(event.type):
-            text = Transcript.from_event(event).text
-        else:
-            assert not Error.is_type(event.type), event.data
-    assert started
-    assert text is not None
-    return text, "".join(chunks)
-
-
 def expected(service: ModelService, samples: np.ndarray, rate: int) -> str:
     session = service.open_session()
     events = session.push(samples, rate) + session.finish()
     return " ".join(event.text for event in events if isinstance(event, Final) and event.text)
 
 
-def test_describe(port: int, service: ModelService) -> None:
-    async def describe() -> Info:
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            await client.write_event(Describe().event())
-            event = await next_event(client)
-            assert event is not None
-            assert Info.is_type(event.type)
-            await client.write_event(Ping(text="a").event())
-            answer = await next_event(client)
-            assert answer is not None
-            assert Pong.from_event(answer).text == "a"
-            return Info.from_event(event)
-
-    (program,) = asyncio.run(describe()).asr
-    assert program.supports_transcript_streaming
-    assert program.requires_external_vad
-    (model,) = program.models
-    assert (model.name, model.languages, model.description) == ("digits-en", ["en"], service.description)
+def test_describe(port: int, service: ModelService, wyoming_client: IsolatedClient) -> None:
+    info, pong = wyoming_client.call("wyoming_client.py", "describe", port)[0]
+    assert pong == "a"
+    (program,) = info["asr"]
+    assert program["supports_transcript_streaming"]
+    assert program["requires_external_vad"]
+    (model,) = program["models"]
+    assert (model["name"], model["languages"], model["description"]) == ("digits-en", ["en"], service.description)
 
 
-def test_recordings_of_one_connection(port: int, service: ModelService, recordings: Recordings) -> None:
-    async def talk() -> list[tuple[str, str]]:
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            names = {"transcript_names": ["nine", "Kitchen lamp"]}
-            return [
-                await transcribe(client, recordings[0][1], recordings[0][2], name="assist", language="en"),
-                await transcribe(client, recordings[1][1], recordings[1][2], **names),
-                await transcribe(client, recordings[2][1], recordings[2][2]),
-            ]
+def test_recordings_of_one_connection(
+    port: int, service: ModelService, recordings: Recordings, wyoming_client: IsolatedClient
+) -> None:
+    requests = [{"name": "assist", "language": "en"}, {"transcript_names": ["nine", "Kitchen lamp"]}, {}]
+    sent = [
+        ([piece.tobytes() for piece in np.array_split(samples, 20)], rate, request)
+        for (_, samples, rate), request in zip(recordings, requests, strict=False)
+    ]
+    received, _ = wyoming_client.call("wyoming_client.py", "transcribe_all", port, sent)
+    for (path, samples, rate), (texts, chunks) in zip(recordings, received, strict=False):
+        text = path.with_suffix(".txt").read_text().strip()
+        assert expected(service, samples, rate) == text
+        assert (texts, "".join(chunks)) == ([text], text)
+    assert len(received) == 3
 
-    for (path, samples, rate), (text, chunks) in zip(recordings, asyncio.run(talk()), strict=False):
-        assert text == chunks == expected(service, samples, rate) == path.with_suffix(".txt").read_text().strip()
+
+# a connection
 
 
-async def last_error(port: int, *sent: bytes) -> str | None:
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[TcpConnection]:
+    """The server's own reader and writer of events, as a client."""
+    connection = TcpConnection(*await asyncio.open_connection("127.0.0.1", port), max_bytes=1 << 20)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def next_event(client: TcpConnection) -> WyomingEvent | None:
+    async with asyncio.timeout(60):
+        return await client.receive()
+
+
+def audio(kind: str, payload: bytes = b"") -> bytes:
+    header = {"type": kind, "data": FORMAT, "payload_length": len(payload)}
+    return json.dumps(header).encode() + b"\n" + payload
+
+
+async def last_error(port: int, sent: bytes = b"") -> str | None:
     """The code of the error before the server closes the connection."""
-    async with AsyncTcpClient("127.0.0.1", port) as client:
-        assert client._writer is not None
-        client._writer.write(b"".join(sent))
+    async with connected(port) as client:
+        await client.send(sent)
         event = last = None
         while (event := await next_event(client)) is not None:
             last = event
-        return Error.from_event(last).code if last else None
+        return last.data["code"] if last else None
 
 
 @pytest.mark.parametrize(
@@ -301,8 +285,8 @@ def test_errors_are_events(port: int, sent: bytes, code: str) -> None:
 def test_a_silent_client_is_disconnected_and_a_busy_server_says_so(service: ModelService) -> None:
     async def check(state: AppState, port: int) -> None:
         assert await last_error(port) == "idle"
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            await client.write_event(AudioStart(RATE, 2, 1).event())
+        async with connected(port) as client:
+            await client.send(audio("audio-start"))
             assert await next_event(client) is not None
             assert state.limiter.open_streams == 1
             assert await last_error(port) == "busy"
@@ -317,8 +301,7 @@ def test_a_fault_of_the_server_ends_one_stream(
 ) -> None:
     with run(service, Limits()) as running:
         monkeypatch.setattr(running.state, "open_session", lambda _: 1 / 0)
-        sent = json.dumps({"type": "audio-start", "data": FORMAT}).encode() + b"\n"
-        assert asyncio.run(last_error(running.wyoming, sent)) == "internal"
+        assert asyncio.run(last_error(running.wyoming, audio("audio-start"))) == "internal"
     assert "a stream failed" in caplog.text
 
 
@@ -327,20 +310,19 @@ def test_the_command_finishes_a_transcript_before_it_stops(
     service: ModelService, recordings: Recordings, workers: str
 ) -> None:
     _, samples, rate = recordings[0]
+    assert rate == RATE
 
     async def talk(port: int) -> str:
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            await client.write_event(AudioStart(rate, 2, 1).event())
+        async with connected(port) as client:
             first, second = np.array_split(samples, 2)
-            await client.write_event(AudioChunk(rate, 2, 1, first.tobytes()).event())
+            await client.send(audio("audio-start") + audio("audio-chunk", first.tobytes()))
             assert await next_event(client) is not None
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.5)
-            await client.write_event(AudioChunk(rate, 2, 1, second.tobytes()).event())
-            await client.write_event(AudioStop().event())
+            await client.send(audio("audio-chunk", second.tobytes()) + audio("audio-stop"))
             while event := await next_event(client):
-                if Transcript.is_type(event.type):
-                    return Transcript.from_event(event).text
+                if event.type == "transcript":
+                    return str(event.data["text"])
             raise AssertionError("no transcript")
 
     with started("--wyoming", "0", "--workers", workers) as (process, line):
