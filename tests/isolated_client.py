@@ -48,7 +48,7 @@ class IsolatedClient:
 def install(folder: Path, requirements: Path) -> None:
     venv.create(folder, clear=True, symlinks=True)
     words = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--retries", "1"]
-    words += ["--disable-pip-version-check", "--quiet", "--requirement", str(requirements)]
+    words += ["--disable-pip-version-check", "--quiet", "--no-deps", "--no-compile", "--requirement", str(requirements)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode and "connection broken" in done.stderr:
         pytest.skip(f"the package index cannot be reached to install {requirements.name}")

@@ -339,7 +339,11 @@ def test_the_toy_commands_train_a_model(toy_folder: Path) -> None:
     assert model.vocabulary.decode([1, 2, 3, 4, 5, 6]) == "ba di gu ke mo su"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if fences(page, "python")], ids=lambda page: page.stem)
+OTHER_ENVIRONMENTS = {"openai-clients", "deepgram-clients", "home-assistant"}  # tests/server/test_how_to.py runs these
+PYTHON_PAGES = [page for page in PAGES if fences(page, "python") and page.stem not in OTHER_ENVIRONMENTS]
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
 def test_python_code_runs(page: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page in order; the default model is the one just trained."""
     monkeypatch.setattr(model_folder, "SHIPPED", toy_folder / "runs" / "toy")
