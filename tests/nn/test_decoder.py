@@ -15,7 +15,7 @@ from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.engine.state_tree import take_rows
 from headsync.errors import ConfigError
-from headsync.nn.decoder import Decoder, DecoderState, Memory, Stepped
+from headsync.nn.decoder import Decoder, DecoderState, ProjectedFrames, Stepped
 from headsync.nn.layers import positions
 from headsync.testing import CERTAIN
 from random_weights import scrambled
@@ -55,12 +55,12 @@ def seeing(limit: int, frames: int, rows: int, final: bool = True) -> AttentionW
     return AttentionWindow(torch.full((rows,), limit), torch.full((rows,), frames), torch.full((rows,), final))
 
 
-def remember(decoder: Decoder, frames: Tensor) -> Memory:
+def remember(decoder: Decoder, frames: Tensor) -> ProjectedFrames:
     """What the stream hands to a step: frames projected, and placed in their utterance."""
     return decoder.place(decoder.project(frames), 0)
 
 
-def stream(decoder: Decoder, tokens: Tensor, memory: Memory, window: AttentionWindow) -> list[Stepped]:
+def stream(decoder: Decoder, tokens: Tensor, memory: ProjectedFrames, window: AttentionWindow) -> list[Stepped]:
     state, steps = decoder.start(len(tokens)), []
     for i in range(tokens.shape[1]):
         steps.append(decoder.step(tokens[:, i], memory, state, window))

@@ -68,7 +68,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def place(self, memory: Memory, first: int) -> Memory:
-        return Memory(*_arrays(self.model.decoder.place(decoder.Memory(*_tensors(memory)), first)))
+        return Memory(*_arrays(self.model.decoder.place(decoder.ProjectedFrames(*_tensors(memory)), first)))
 
     def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         own = self.model.decoder.attending[0].cross.mechanism.threshold
@@ -80,7 +80,7 @@ class TorchEngine:
         inner, threshold_B = state
         stepped = self.model.decoder.step(
             torch.from_numpy(tokens_B),
-            decoder.Memory(*_tensors(memory)),
+            decoder.ProjectedFrames(*_tensors(memory)),
             decoder.DecoderState(*_tensors(inner)),
             base.AttentionWindow(*_tensors((*window, threshold_B))),
         )

@@ -20,6 +20,7 @@ from headsync.engine import IntArray
 from headsync.errors import ConfigError
 from headsync.evaluation.figure_files import save_figure
 from headsync.events import Final
+from headsync.frontend.audio import Piece
 from headsync.model_folder import ModelFolder, find, load_folder
 from headsync.recognizer import Recognizer
 from headsync.text.vocabulary import Vocabulary
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from headsync.engine.tracing import TracedStep
-
-Piece = tuple[npt.NDArray[np.float32], int]  # samples, sample rate
 
 END = "⟨eos⟩"
 INK, HALT = "Blues", "#c8102e"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,12 +24,10 @@ from headsync.experiments.reuse import ExistingRun, length, searched, settings_o
 from headsync.model_folder import WEIGHTS
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
-from headsync.training import train
+from headsync.training import Say, train
 from headsync.training.forced_alignment import align_words
 
 ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a weight above 0
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from headsync.nn.waveform_front import STATES, WaveformFront
 FAR = -1e9  # added to the energy of a key that may not be seen
 GROUP_STATES = 40  # blocks whose centres have together this many states share their left keys in `whole`
 
-State = tuple[Tensor, ...]  # states so far, and keys and values (B, H, L, D) of each layer
+RotaryEncoderState = tuple[Tensor, ...]  # states so far, and keys and values (B, H, L, D) of each layer
 
 
 class Sizes(NamedTuple):
@@ -129,16 +129,16 @@ class RotaryEncoder(nn.Module):
             x = layer(x, sizes, by, mask)
         return self.norm(x[:, :, : sizes.centre].flatten(1, 2)[:, :total])
 
-    def start_front(self, batch: int) -> State:
+    def start_front(self, batch: int) -> RotaryEncoderState:
         """The level before the first sample."""
         return (self.front.start(batch),)
 
-    def embed(self, features_BTF: Tensor, state: State) -> tuple[Tensor, State]:
+    def embed(self, features_BTF: Tensor, state: RotaryEncoderState) -> tuple[Tensor, RotaryEncoderState]:
         """Blocks of samples to pairs of states, and the level after their strides."""
         embedded, sums = self.front(features_BTF, *state)
         return embedded, (sums,)
 
-    def start(self, batch: int) -> State:
+    def start(self, batch: int) -> RotaryEncoderState:
         weight = self.norm.weight
         seen = torch.zeros(batch, dtype=torch.long, device=weight.device)
         if self.config.mode == "full":
@@ -146,7 +146,7 @@ class RotaryEncoder(nn.Module):
         shape = (batch, self.heads, STATES * self.config.left_frames, len(weight) // self.heads)
         return seen, *(weight.new_zeros(shape) for _ in range(2 * self.config.layers))
 
-    def step(self, x_BWE: Tensor, length_B: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, x_BWE: Tensor, length_B: Tensor, state: RotaryEncoderState) -> tuple[Tensor, RotaryEncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
         seen_B, *lefts = state
         x = _states(x_BWE)
