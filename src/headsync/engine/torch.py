@@ -30,7 +30,7 @@ class TorchEngine:
         self.model = model.eval()
 
     @classmethod
-    def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
+    def load(cls, folder: ModelFolder, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
         refuse_int8(folder)
         try:
@@ -43,8 +43,6 @@ class TorchEngine:
             raise ModelError(
                 f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
             ) from None
-        if threshold is not None:
-            model.decoder.set_threshold(threshold)
         return cls(model)
 
     def start_front(self, batch: int) -> State:
