@@ -53,7 +53,7 @@ def attention_of(model: str | None, pieces: Iterable[Piece], threads: int = 1) -
     from headsync.engine.tracing import TracingEngine
 
     folder = load_folder(find(model))
-    engine = TracingEngine.load(folder, None, threads)
+    engine = TracingEngine.load(folder, threads)
     assert isinstance(engine, TracingEngine)
     session = Recognizer(folder, engine, folder.config.decoding).session()
     events = [event for samples, rate in pieces for event in session.push(samples, rate)] + session.finish()
