@@ -329,7 +329,8 @@ class Config:
         for table in dataclasses.fields(self):
             value = getattr(self, table.name)
             if table.name not in ("kind", *TABLES_OF_KIND[self.kind]) and value != type(value)():
-                raise ConfigError(f'{table.name} is of no use where kind = "{self.kind}"')
+                (kind,) = (kind for kind, tables in TABLES_OF_KIND.items() if table.name in tables)
+                raise ConfigError(f'{table.name} requires kind = "{kind}", not "{self.kind}"')
         if self.network.family == "moonshine":
             self._check_moonshine()
 

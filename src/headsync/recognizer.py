@@ -299,6 +299,6 @@ def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Pat
         if path is None:
             return None
         if not Path(path).exists():
-            raise ConfigError(f"{path}: there is no such language model")
+            raise ConfigError(f"{path}: no such language model; check the path")
         raise ConfigError(f"{path}: the language model has no weight; set lm_weight, for example to 0.5")
     return load_language_model(Path(path or folder.path / LANGUAGE_MODEL), folder.vocabulary)

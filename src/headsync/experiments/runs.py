@@ -61,7 +61,8 @@ class Runs:
             self._utterances(test)
         for system in systems:
             if "lm" in system.decoding and not Path(system.decoding["lm"]).exists():
-                raise ConfigError(f'"{system.name}": lm = {system.decoding["lm"]!r}: no such language model')
+                lm = system.decoding["lm"]
+                raise ConfigError(f'"{system.name}": lm = {lm!r}: no such language model; check the path')
         for training in (training for system in systems for training in self.plan.trainings(system, seeds)):
             self._kept(training)
         if self.plan.encoder is not None:

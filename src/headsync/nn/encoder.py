@@ -175,7 +175,7 @@ class ChunkEncoder(nn.Module):
         return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
 
     def _window(self, frames: int) -> BlockWindow:
-        """What layers run on at a time, where there are so many frames in all."""
+        """The window that layers process at a time; in full mode all `frames`."""
         config = self.config
         if config.mode == "full":
             return BlockWindow(0, frames, 0)
