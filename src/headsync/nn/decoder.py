@@ -138,11 +138,6 @@ class Decoder(nn.Module):
         """The layers that attend to encoder frames."""
         return [layer for layer in self.layers if layer.attends]
 
-    def set_threshold(self, threshold: float) -> None:
-        """Change where steps halt, on a trained model too (Table 4)."""
-        for layer in self.attending:
-            layer.cross.mechanism.threshold = threshold
-
     def set_phase(self, phase: Phase) -> None:
         """How steps stop in training from now on."""
         for layer in self.attending:
