@@ -133,13 +133,6 @@ def test_an_endpoint_may_never_come(tmp_path: Path) -> None:
     assert min(endpointer.longest_frames, endpointer.silence_frames) > 10**9
 
 
-def test_a_setting_that_became_a_constant_is_read_if_it_has_its_value(tmp_path: Path) -> None:
-    path = tmp_path / "old.toml"
-    path.write_text("[decoder]\nhead_drop = 0.5\nlayers = 3\n")
-    assert load_config(path).decoder.layers == 3
-    assert complaint(tmp_path, "[decoder]\nhead_drop = 0.25").startswith("decoder.head_drop is not a setting")
-
-
 def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:
     config = load(
         tmp_path,

@@ -50,8 +50,8 @@ def complaint(folder: Path, text: str) -> str:
 
 
 def test_a_table_of_the_other_kind_is_a_mistake(tmp_path: Path) -> None:
-    assert complaint(tmp_path, "[language]\nlayers = 3") == 'language is of no use where kind = "recogniser"'
-    assert complaint(tmp_path, 'kind = "lm"\n[encoder]\nlayers = 3') == 'encoder is of no use where kind = "lm"'
+    assert complaint(tmp_path, "[language]\nlayers = 3") == 'language requires kind = "lm", not "recogniser"'
+    assert complaint(tmp_path, 'kind = "lm"\n[encoder]\nlayers = 3') == 'encoder requires kind = "recogniser", not "lm"'
     assert complaint(tmp_path, 'kind = "language"') == 'kind = \'language\' is not known; it can be "recogniser", "lm"'
 
 

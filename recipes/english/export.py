@@ -35,7 +35,7 @@ from headsync.config import (
 )
 from headsync.engine.export import export_model
 from headsync.frontend.waveform import Waveform
-from headsync.model_folder import load_folder
+from headsync.model_folder import Weights, load_folder
 from headsync.nn.model import Model
 from headsync.text import vocabulary as text
 from headsync.training import moonshine
@@ -62,7 +62,7 @@ def tokens(vocabulary: Vocabulary) -> tuple[text.Vocabulary, list[int]]:
     return text.Vocabulary("bpe", tuple(vocabulary.pieces[token] for token in rows)), moonshine.token_rows(rows)
 
 
-def arrays(state: dict[str, Tensor], prefix: str = "") -> moonshine.Weights:
+def arrays(state: dict[str, Tensor], prefix: str = "") -> Weights:
     return {n.removeprefix(prefix): x.float().numpy() for n, x in state.items() if n.startswith(prefix)}
 
 

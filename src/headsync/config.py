@@ -15,13 +15,6 @@ from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, 
 
 HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
-RETIRED = {  # settings that have become constants: files that have them with these values are read
-    "decoder.energy_noise": 1.0,
-    "decoder.head_drop": 0.5,
-    "decoding.token_lead_frames": 1,
-    "data.shards_at_once": 8,
-    "language.held_out": 0.02,
-}
 
 
 @dataclass(frozen=True)
@@ -336,7 +329,8 @@ class Config:
         for table in dataclasses.fields(self):
             value = getattr(self, table.name)
             if table.name not in ("kind", *TABLES_OF_KIND[self.kind]) and value != type(value)():
-                raise ConfigError(f'{table.name} is of no use where kind = "{self.kind}"')
+                (kind,) = (kind for kind, tables in TABLES_OF_KIND.items() if table.name in tables)
+                raise ConfigError(f'{table.name} requires kind = "{kind}", not "{self.kind}"')
         if self.network.family == "moonshine":
             self._check_moonshine()
 

@@ -33,10 +33,10 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 
-Progress = Callable[[str, int], None]  # file name and bytes so far
+DownloadProgress = Callable[[str, int], None]  # file name and bytes so far
 
 
-def pull(source: str, name: str | None = None, offline: bool = False, progress: Progress | None = None) -> Path:
+def pull(source: str, name: str | None = None, offline: bool = False, progress: DownloadProgress | None = None) -> Path:
     """Download a model, or what is missing of it, and return its folder."""
     address = _address(source)
     name = _check_name(name or source.partition("@")[0].rstrip("/").rpartition("/")[2])
@@ -101,7 +101,7 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _download_folder(address: str, staging: Path, current: Path, progress: Progress) -> None:
+def _download_folder(address: str, staging: Path, current: Path, progress: DownloadProgress) -> None:
     """All files of a model folder, and of the language model in it, if there is one."""
     _download_files(address, staging, current, progress)
     sums = _fetch(f"{address}/{LANGUAGE_MODEL}/{CHECKSUMS}", missing_ok=True)
@@ -110,7 +110,7 @@ def _download_folder(address: str, staging: Path, current: Path, progress: Progr
         _download_files(f"{address}/{LANGUAGE_MODEL}", staging / LANGUAGE_MODEL, current / LANGUAGE_MODEL, progress)
 
 
-def _download_files(address: str, staging: Path, current: Path, progress: Progress) -> None:
+def _download_files(address: str, staging: Path, current: Path, progress: DownloadProgress) -> None:
     listing = _fetch(f"{address}/{CHECKSUMS}")
     assert listing is not None
     for name, checksum in _parse_checksums(listing, address).items():
@@ -133,7 +133,7 @@ def _parse_checksums(listing: bytes, address: str) -> dict[str, str]:
     return {each[2]: each[1] for each in found if each}
 
 
-def _download(address: str, path: Path, checksum: str, progress: Progress) -> None:
+def _download(address: str, path: Path, checksum: str, progress: DownloadProgress) -> None:
     """One file; an interrupted download continues where it stopped, and is repeated once if the result is wrong."""
     if _sha256(path) == checksum:
         return
@@ -150,7 +150,7 @@ def _download(address: str, path: Path, checksum: str, progress: Progress) -> No
     raise ModelError(f"{address}: the checksum differs from the one in {CHECKSUMS}; the model on the server is damaged")
 
 
-def _append(address: str, part: Path, progress: Progress) -> None:
+def _append(address: str, part: Path, progress: DownloadProgress) -> None:
     """Download what follows the bytes that `part` has; all of it if the server cannot continue."""
     begin = part.stat().st_size if part.exists() else 0
     with _open(address, {"Range": f"bytes={begin}-"} if begin else {}) as response:

@@ -50,6 +50,8 @@ LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded if its w
 SHIPPED = Path(__file__).parent / "models"
 DEFAULT = "digits-en"
 
+Weights = dict[str, NDArray[Any]]  # by parameter name
+
 
 @dataclass(frozen=True)
 class LanguageFolder:
@@ -138,7 +140,7 @@ def load_folder(path: Path) -> ModelFolder:
     return ModelFolder(path, config, vocabulary, Statistics.load(path / STATISTICS, config.columns))
 
 
-def load_weights(path: Path) -> dict[str, NDArray[Any]]:
+def load_weights(path: Path) -> Weights:
     """The weights of a network by name; half precision is converted to single precision."""
     try:
         found = load_file(path)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headsync._parse import parse_toml
-from headsync.config import RETIRED, TABLES_OF_KIND, Config
+from headsync.config import TABLES_OF_KIND, Config
 from headsync.errors import ConfigError, nearest
 
 T = TypeVar("T")
@@ -66,8 +66,6 @@ def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for key, value in tree.items():
-        if key not in hints and value == RETIRED.get(prefix + key, NotImplemented):
-            continue
         if key not in hints:
             raise ConfigError(f"{where}: {prefix}{key} is not a setting{nearest(key, hints)}")
         values[key] = _convert(hints[key], value, where, prefix + key)

@@ -51,7 +51,7 @@ class Recognizer:
         hotwords: Sequence[str | tuple[str, float]] = (),
         endpoint: EndpointConfig | None = None,  # None: as stored with the model
         phrases: Sequence[str] = (),
-        threshold: float | None = None,  # None: that of the engine
+        threshold: float | None = None,  # None: that of the model
     ) -> None:
         self.folder, self.engine = folder, engine
         self.vocabulary, self.config = folder.vocabulary, folder.config
@@ -86,7 +86,7 @@ class Recognizer:
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
             raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
-        network = load_engine(folder, None, threads, engine)
+        network = load_engine(folder, threads, engine)
         language = _language_model(folder, config, lm)
         return cls(folder, network, config, language, hotwords, endpoint, phrases, threshold)
 
@@ -299,6 +299,6 @@ def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Pat
         if path is None:
             return None
         if not Path(path).exists():
-            raise ConfigError(f"{path}: there is no such language model")
+            raise ConfigError(f"{path}: no such language model; check the path")
         raise ConfigError(f"{path}: the language model has no weight; set lm_weight, for example to 0.5")
     return load_language_model(Path(path or folder.path / LANGUAGE_MODEL), folder.vocabulary)

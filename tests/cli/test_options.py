@@ -63,7 +63,7 @@ def test_invalid_hotwords_are_errors(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--lm-weight", 0.5), "--lm-weight = 0.5 requires a language model; pass one as --lm"),
-        (("--lm", "nowhere/lm"), "nowhere/lm: there is no such language model"),
+        (("--lm", "nowhere/lm"), "nowhere/lm: no such language model; check the path"),
         (("--beam", 100_000), "--beam = 100000 must be at most "),
         (("--endpoint", "pause=3,length=2"), "--endpoint length = 2.0 must be at least --endpoint pause = 3.0"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,12 @@ def exported_moonshine(
     return folder
 
 
-def assert_agree(folder: ModelFolder, threshold: float | None = None) -> None:
-    engines = [load_engine(folder, threshold, engine=name) for name in ("torch", "onnx")]
+def with_threshold(folder: ModelFolder, threshold: float) -> ModelFolder:
+    return replace(folder, config=replace(folder.config, decoder=replace(folder.config.decoder, threshold=threshold)))
+
+
+def assert_agree(folder: ModelFolder) -> None:
+    engines = [load_engine(folder, engine=name) for name in ("torch", "onnx")]
     agreement = compare(*engines, folder.config, folder.vocabulary.size, seed=3)
     assert agreement.steps == 1.0
     assert agreement.difference < 2e-5  # sums in float32, in another order
@@ -70,7 +75,7 @@ def assert_agree(folder: ModelFolder, threshold: float | None = None) -> None:
 def test_every_mechanism(name: str, tmp_path: Path) -> None:
     folder = exported(tmp_path, name)
     assert_agree(folder)
-    assert_agree(folder, threshold=0.5)
+    assert_agree(with_threshold(folder, 0.5))
 
 
 @pytest.mark.parametrize("encoder", [
@@ -88,7 +93,7 @@ def test_every_encoder(encoder: EncoderConfig, tmp_path: Path) -> None:
 def test_every_mechanism_of_the_moonshine_family(name: str, tmp_path: Path) -> None:
     folder = exported_moonshine(tmp_path, name)
     assert_agree(folder)
-    assert_agree(folder, threshold=0.5)
+    assert_agree(with_threshold(folder, 0.5))
 
 
 @pytest.mark.parametrize("encoder", [
@@ -128,7 +133,7 @@ def test_the_moonshine_family_in_other_precisions(precision: str, tmp_path: Path
 def test_a_difference_is_noticed(tmp_path: Path) -> None:
     """The comparison can fail: another threshold reads other frames, another weight gives other scores."""
     folder = exported(tmp_path)
-    usual, sooner = load_engine(folder), load_engine(folder, 0.3, engine="torch")
+    usual, sooner = load_engine(folder), load_engine(with_threshold(folder, 0.3), engine="torch")
     assert compare(usual, sooner, folder.config, folder.vocabulary.size).steps < 1.0
     changed = scrambled(Model(folder.config, NUM_MEL, VOCABULARY.size), seed=1).float()
     save_file(changed.state_dict(), folder.weights)

@@ -136,7 +136,7 @@ def test_the_published_policy_of_the_other_mechanisms(
 def test_alg1_of_a_trained_model_on_speech(beam: int, ctc: float) -> None:
     """The shipped model in double precision, on words that it knows."""
     folder = load_folder(find("digits-en"))
-    model = TorchEngine.load(folder, None, 1).model.double()
+    model = TorchEngine.load(folder, 1).model.double()
     samples, rate = read_audio(Path(headsync.__file__).parent / "demo" / "1-slt.flac")
     assert rate == 16_000
     decoding = DecodingConfig(policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=16)
@@ -157,7 +157,7 @@ def test_alg1_of_the_toy_model(tmp_path: Path) -> None:
         recipe = Path(__file__).parents[2] / "recipes" / "toy" / "toy.toml"
         path = train(recipe, [*overrides, f"training.folder={tmp_path}/run", "training.epochs=6"])
     folder = load_folder(path)
-    model = TorchEngine.load(folder, None, 1).model.double()
+    model = TorchEngine.load(folder, 1).model.double()
     steps = 0
     for utterance in read_manifest(tmp_path / "data" / "test.jsonl")[:4]:
         samples, rate = read_audio(utterance.audio)

@@ -114,10 +114,10 @@ def test_the_same_picture_is_the_same_file(invented: AttentionMaps, tmp_path: Pa
 def test_what_cannot_be_drawn_is_told(invented: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="cross-attention are 1 to 2"):
         draw(invented, tmp_path / "a.png", layer=3)
-    with pytest.raises(ConfigError, match=r"a\.jpg: pictures are PNG or SVG"):
+    with pytest.raises(ConfigError, match=r"a\.jpg: figures are written as PNG or SVG"):
         draw(invented, tmp_path / "a.jpg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(HeadsyncError, match=r"pip install 'headsync\[plot\]'"):
+    with pytest.raises(HeadsyncError, match=r"figures require matplotlib: pip install 'headsync\[plot\]'"):
         draw(invented, tmp_path / "a.png")
 
 

@@ -72,14 +72,14 @@ def load_tensors(data: bytes) -> None:
 def load_graphs(data: bytes) -> None:
     (folder() / GRAPHS).write_bytes(data)
     shutil.copyfile(ORIGINAL / CONFIG, folder() / CONFIG)
-    OnnxEngine.load(load_folder(folder()), None, 1)
+    OnnxEngine.load(load_folder(folder()), 1)
 
 
 def load_onnx(data: bytes) -> None:
     (folder() / "places.onnx").write_bytes(data)
     shutil.copyfile(ORIGINAL / CONFIG, folder() / CONFIG)
     shutil.copyfile(ORIGINAL / GRAPHS, folder() / GRAPHS)
-    OnnxEngine.load(load_folder(folder()), None, 1)
+    OnnxEngine.load(load_folder(folder()), 1)
 
 
 def check_sums(data: bytes) -> None:

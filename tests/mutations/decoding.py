@@ -6,9 +6,31 @@ from mutations.mutation import Mutation
 
 STREAM = ("tests/decoding/test_decoder_stream.py",)
 PUBLISHED = ("tests/decoding/test_published.py",)
+PHRASES = "tests/decoding/test_phrases.py"
 BUFFER = ("tests/decoding/test_speech_buffer.py",)
 
 MUTATIONS: list[Mutation] = [
+    Mutation(
+        "a text may end inside a phrase",
+        "decoding/phrases.py",
+        "return 0.0 if complete or 0 in nothing else UNFINISHED",
+        "return 0.0",
+        (f"{PHRASES}::test_the_texts_that_it_accepts_are_those_of_a_literal_reading",),
+    ),
+    Mutation(
+        "other speech beside the phrases has no cost",
+        "decoding/phrases.py",
+        "found += [(OTHER, cost + 1, old) for node, cost, old in sources if node <= OTHER]",
+        "found += [(OTHER, cost, old) for node, cost, old in sources if node <= OTHER]",
+        (f"{PHRASES}::test_other_speech_costs_its_tokens",),
+    ),
+    Mutation(
+        "boundaries between the words of a phrase can be repeated",
+        "decoding/phrases.py",
+        "BREAK: dict.fromkeys((LETTER, POINTED, SOUNDED, FIRST), BROKEN),",
+        "BREAK: dict.fromkeys((LETTER, POINTED, BROKEN, SOUNDED, FIRST), BROKEN),",
+        (f"{PHRASES}::test_the_texts_that_it_accepts_are_those_of_a_literal_reading",),
+    ),
     Mutation(
         "the block clock ignores what the front end needs after a frame",
         "decoding/encoder_stream.py",
@@ -17,10 +39,10 @@ MUTATIONS: list[Mutation] = [
         ("tests/decoding/test_encoder_stream.py::test_a_block_waits_for_what_the_front_end_needs_after_its_frames",),
     ),
     Mutation(
-        "a session does not tell the block clock about pitch",
+        "the block clock of a session ignores the delay of pitch",
         "recognizer.py",
-        "statistics, delay = recognizer.folder.statistics, recognizer.features.delay_samples",
-        "statistics, delay = recognizer.folder.statistics, 0",
+        "statistics, features = recognizer.folder.statistics, recognizer.features",
+        "statistics, features = recognizer.folder.statistics, type(recognizer.features)()",
         ("tests/test_recognizer.py::test_an_event_comes_with_the_sample_that_its_time_names",),
     ),
     Mutation(

@@ -15,7 +15,7 @@ from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.engine.state_tree import take_rows
 from headsync.errors import ConfigError
-from headsync.nn.decoder import Decoder, DecoderState, Memory, Stepped
+from headsync.nn.decoder import Decoder, DecoderState, ProjectedFrames, Stepped
 from headsync.nn.layers import positions
 from headsync.testing import CERTAIN
 from random_weights import scrambled
@@ -55,12 +55,12 @@ def seeing(limit: int, frames: int, rows: int, final: bool = True) -> AttentionW
     return AttentionWindow(torch.full((rows,), limit), torch.full((rows,), frames), torch.full((rows,), final))
 
 
-def remember(decoder: Decoder, frames: Tensor) -> Memory:
+def remember(decoder: Decoder, frames: Tensor) -> ProjectedFrames:
     """What the stream hands to a step: frames projected, and placed in their utterance."""
     return decoder.place(decoder.project(frames), 0)
 
 
-def stream(decoder: Decoder, tokens: Tensor, memory: Memory, window: AttentionWindow) -> list[Stepped]:
+def stream(decoder: Decoder, tokens: Tensor, memory: ProjectedFrames, window: AttentionWindow) -> list[Stepped]:
     state, steps = decoder.start(len(tokens)), []
     for i in range(tokens.shape[1]):
         steps.append(decoder.step(tokens[:, i], memory, state, window))
@@ -196,7 +196,8 @@ def test_the_threshold_of_a_trained_model_can_be_changed() -> None:
     limit = torch.tensor([[FRAMES]])
     changed, mean = build("hs-dacs", 1.0), []
     for threshold in (0.25, 0.5, 1.0, math.inf):
-        changed.set_threshold(threshold)
+        for layer in changed.attending:
+            layer.cross.mechanism.threshold = threshold
         logits, alignments = changed.whole(tokens, frames, limit)
         if threshold < math.inf:
             close(logits, build("hs-dacs", threshold).whole(tokens, frames, limit)[0])
@@ -224,9 +225,8 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
 ])  # fmt: skip
 def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int]) -> None:
     """They have neither weights for it nor a part in memory, alignments, ends and states; the others are as always."""
-    decoder, (tokens, frames) = certain(build(**settings)), draw(2, 3)
+    decoder, (tokens, frames) = certain(build(**settings, threshold=0.5)), draw(2, 3)
     assert [n for n, layer in enumerate(decoder.layers) if hasattr(layer, "cross")] == attending
-    decoder.set_threshold(0.5)
     memory = remember(decoder, frames)
     assert memory.keys_BNHTD.shape[1] == memory.values_BNHTD.shape[1] == len(attending)
     logits, alignments = decoder.whole(tokens, frames, torch.full((2, 1), FRAMES))

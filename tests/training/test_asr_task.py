@@ -26,7 +26,7 @@ from headsync.training import train, trainer
 from headsync.training.asr_task import AsrTask, DevResult, start
 from headsync.training.batches import Batches, load
 from headsync.training.bucketing import Share
-from headsync.training.checkpoint import Progress, save_checkpoint
+from headsync.training.checkpoint import TrainingProgress, save_checkpoint
 from headsync.training.trainer import Trainer
 from training.runs import Interrupts, assert_complains, log, quietly, weights
 
@@ -378,7 +378,7 @@ def test_at_every_checkpoint_the_log_on_disk_is_as_far(
     """So a kill right after it loses no line: what comes later is logged again, what is missing never would be."""
     seen = []
 
-    def saved(path: Path, model: Any, adam: Any, progress: Progress) -> None:
+    def saved(path: Path, model: Any, adam: Any, progress: TrainingProgress) -> None:
         save_checkpoint(path, model, adam, progress)
         entries = log(tmp_path)
         assert len([e for e in entries if "loss" in e]) == progress.update

@@ -22,7 +22,7 @@ from headsync.errors import TrainingError
 from headsync.model_folder import WEIGHTS
 from headsync.training import train
 from headsync.training.checkpoint import (
-    Progress,
+    TrainingProgress,
     average,
     load_checkpoint,
     previous,
@@ -32,7 +32,7 @@ from headsync.training.checkpoint import (
 )
 
 SETTINGS = {"training.seed": 2}
-PROGRESS = Progress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1)], leader=(0.25, 1), settings=SETTINGS)
+PROGRESS = TrainingProgress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1)], leader=(0.25, 1), settings=SETTINGS)
 
 
 class Small(nn.Module):
@@ -85,7 +85,7 @@ def test_a_checkpoint_brings_back_weights_optimiser_and_counters(saved: Path) ->
 
 def test_a_checkpoint_before_the_first_update_can_be_taken_up(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(path, *fresh(1), Progress(settings=SETTINGS))
+    save_checkpoint(path, *fresh(1), TrainingProgress(settings=SETTINGS))
     model, adam = fresh(2)
     assert load_checkpoint(path, model, adam, SETTINGS).update == 0
     assert torch.equal(model.used.weight, fresh(1)[0].used.weight)
@@ -110,7 +110,7 @@ def test_a_checkpoint_cut_anywhere_is_one_sentence(saved: Path) -> None:
 
 def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it(saved: Path) -> None:
     good, said = saved.read_bytes(), []
-    save_checkpoint(saved, *fresh(3), Progress(update=9, settings=SETTINGS))
+    save_checkpoint(saved, *fresh(3), TrainingProgress(update=9, settings=SETTINGS))
     replace_damaged(saved, said.append)
     assert not said
     assert load_checkpoint(saved, *fresh(2), SETTINGS).update == 9
@@ -193,7 +193,7 @@ def test_an_error_while_writing_leaves_the_old_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(os, moment, no_room)
         with pytest.raises(TrainingError, match=r"cannot be written \(No space left on device\); .* intact"):
-            save_checkpoint(saved, *fresh(3), Progress(update=9))
+            save_checkpoint(saved, *fresh(3), TrainingProgress(update=9))
     assert saved.read_bytes() == previous(saved).read_bytes() == before
     assert set(saved.parent.iterdir()) == {saved, previous(saved)}
 
@@ -209,9 +209,9 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(os, moment, killed)
         with pytest.raises(SystemExit):
-            save_checkpoint(saved, *fresh(3), Progress(update=9))
+            save_checkpoint(saved, *fresh(3), TrainingProgress(update=9))
     assert saved.read_bytes() == before
-    save_checkpoint(saved, *fresh(3), Progress(update=9, settings=SETTINGS))  # what lies about is no hindrance
+    save_checkpoint(saved, *fresh(3), TrainingProgress(update=9, settings=SETTINGS))  # what lies about is no hindrance
     assert load_checkpoint(saved, *fresh(1), SETTINGS).update == 9
     assert previous(saved).read_bytes() == before
     assert set(saved.parent.iterdir()) == {saved, previous(saved)}

@@ -40,7 +40,7 @@ def test_an_imported_model_is_the_graphs_and_streams(source: Path, tmp_path: Pat
     assert result.exit_code == 0, result.output
     folder = load_folder(tmp_path / "model")
     assert folder.vocabulary.tokens == ("▁", "a", "b", "▁a", "ab")
-    encoder = TorchEngine.load(folder, None, 1).model.encoder
+    encoder = TorchEngine.load(folder, 1).model.encoder
     assert isinstance(encoder, RotaryEncoder)
     samples = 0.1 * np.random.default_rng(3).standard_normal((1, 20_000)).astype(np.float32)
     expected = ort.InferenceSession(source / ENCODER).run(None, {"input_values": samples})[0]

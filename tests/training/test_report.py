@@ -14,7 +14,7 @@ from rich.console import Console
 from headsync.errors import TrainingError
 from headsync.training import report
 from headsync.training.asr_task import DevResult, _dev_figures, _figures
-from headsync.training.checkpoint import Progress
+from headsync.training.checkpoint import TrainingProgress
 from headsync.training.report import Report, Style, cut_back
 from training.runs import log
 
@@ -34,11 +34,11 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def three_updates(folder: Path, values: dict[str, float] = VALUES, dev: DevResult = DEV) -> None:
     folder.mkdir(exist_ok=True)
-    with Report(folder, STYLE, 100, Progress()) as told:
-        told.epoch(Progress(), 10)
+    with Report(folder, STYLE, 100, TrainingProgress()) as told:
+        told.epoch(TrainingProgress(), 10)
         for update in (1, 2, 3):
-            told.update(Progress(update=update, batch=update), values, 500)
-        told.dev(Progress(update=3, epoch=1, leader=(0.5, 1)), dev)
+            told.update(TrainingProgress(update=update, batch=update), values, 500)
+        told.dev(TrainingProgress(update=3, epoch=1, leader=(0.5, 1)), dev)
 
 
 def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:
 
 
 def test_the_bar_fits_into_80_columns(tmp_path: Path, screen: io.StringIO) -> None:
-    with Report(tmp_path, STYLE, 100, Progress()) as told:
-        told.epoch(Progress(epoch=99, batch=4), 10)
+    with Report(tmp_path, STYLE, 100, TrainingProgress()) as told:
+        told.epoch(TrainingProgress(epoch=99, batch=4), 10)
         told.amount, told.since = 4_000_000, told.since - 100
-        told.update(Progress(update=MOST_UPDATES, epoch=99, batch=5), VALUES, 500)
+        told.update(TrainingProgress(update=MOST_UPDATES, epoch=99, batch=5), VALUES, 500)
     lines = [line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())) if line]
     shown = lines[-1]
     assert re.match(
@@ -107,23 +107,25 @@ def test_what_was_logged_after_the_checkpoint_is_cut_back(tmp_path: Path) -> Non
     three_updates(tmp_path)
     whole = log(tmp_path)
     path = tmp_path / "log.jsonl"
-    cut_back(path, Progress(update=3, epoch=1))
+    cut_back(path, TrainingProgress(update=3, epoch=1))
     assert log(tmp_path) == whole
-    cut_back(path, Progress(update=3, epoch=0, batch=3))  # killed after the epoch was logged and before it was kept
+    cut_back(
+        path, TrainingProgress(update=3, epoch=0, batch=3)
+    )  # killed after the epoch was logged and before it was kept
     assert log(tmp_path) == whole[:3]
     with path.open("a") as file:
         file.write('{"update": 4, "lo')
-    cut_back(path, Progress(update=2))
+    cut_back(path, TrainingProgress(update=2))
     assert log(tmp_path) == whole[:2]
-    cut_back(tmp_path / "none.jsonl", Progress())
+    cut_back(tmp_path / "none.jsonl", TrainingProgress())
     assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_a_run_that_goes_on_adds_to_its_log(tmp_path: Path) -> None:
     three_updates(tmp_path)
-    with Report(tmp_path, STYLE, 100, Progress(update=2, batch=2)) as told:
-        told.epoch(Progress(update=2, batch=2), 10)
-        told.update(Progress(update=3, batch=3), VALUES, 500)
+    with Report(tmp_path, STYLE, 100, TrainingProgress(update=2, batch=2)) as told:
+        told.epoch(TrainingProgress(update=2, batch=2), 10)
+        told.update(TrainingProgress(update=3, batch=3), VALUES, 500)
     assert [entry["update"] for entry in log(tmp_path)] == [1, 2, 3]
 
 
@@ -132,10 +134,10 @@ def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with Report(tmp_path, STYLE, 100, Progress()) as told:
-        told.epoch(Progress(), 10)
+    with Report(tmp_path, STYLE, 100, TrainingProgress()) as told:
+        told.epoch(TrainingProgress(), 10)
         told.log.close()
         told.log = Full()  # type: ignore[assignment]
         with pytest.raises(TrainingError, match=r"log\.jsonl: cannot be written \(No space left on device\)") as caught:
-            told.update(Progress(update=1), VALUES, 500)
+            told.update(TrainingProgress(update=1), VALUES, 500)
     assert "\n" not in str(caught.value)

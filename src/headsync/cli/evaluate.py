@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from headsync.corpora.manifest import Utterance
     from headsync.decoding.confidence import Bin
     from headsync.evaluation.error_rate import Interval
-    from headsync.evaluation.evaluate import EvaluationReport, WordTimes
+    from headsync.evaluation.evaluate import EvaluationReport
     from headsync.evaluation.formatting import FormattingCounts
     from headsync.evaluation.latency import Percentiles
+    from headsync.evaluation.reference_times import WordTimes
 
 FILES = "Files to write"
 
@@ -118,7 +119,7 @@ def evaluate(
     align: Annotated[
         AlignerName | None, typer.Option(help="Reference word times by forced alignment, cached beside the manifest.")
     ] = None,
-    limit: options.Limit = None,
+    limit: options.UtteranceLimit = None,
 ) -> None:
     """Measure errors, delays, stability, cost and speed of a model."""
     from rich.console import Console

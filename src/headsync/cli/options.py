@@ -47,7 +47,7 @@ ModelName: TypeAlias = Annotated[
 ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
+UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
 
 
 _option = functools.partial(typer.Option, rich_help_panel="Search (default: as stored with the model)")

@@ -45,7 +45,7 @@ Models: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True)
-class ListenOptions:
+class AddressOptions:
     """Where the server listens, and who may use it."""
 
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1"
@@ -82,7 +82,7 @@ class ListenOptions:
 @options.grouped
 def serve(
     search: options.SearchOptions,
-    listen: ListenOptions,
+    listen: AddressOptions,
     models: Models = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,

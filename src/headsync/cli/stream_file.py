@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headsync.evaluation.timed_session import SessionFactory, TimedSession
     from headsync.events import Event
-
-Piece: TypeAlias = "tuple[NDArray[np.float32], int]"  # samples and their rate
+    from headsync.frontend.audio import Piece
 
 
 def stream(recognizer: SessionFactory, pieces: Iterable[Piece], show: Callable[[Event], None]) -> TimedSession:

@@ -15,13 +15,14 @@ import typer
 from headsync.cli import load_model, options
 from headsync.cli.display import open_screen, print_dim, summarise
 from headsync.cli.errors import print_error
-from headsync.cli.stream_file import Piece, paced, stream
+from headsync.cli.stream_file import paced, stream
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:
     from headsync.batch_transcription import Job, Run
     from headsync.evaluation.timed_session import SessionFactory
     from headsync.events import Event
+    from headsync.frontend.audio import Piece
 
 _STANDARD_INPUT = Path("-")
 

@@ -47,7 +47,7 @@ def tune(
     normalise: Annotated[
         Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
     ] = Normaliser.none,
-    limit: options.Limit = None,
+    limit: options.UtteranceLimit = None,
 ) -> None:
     """Measure a model with several delay budgets, and choose one."""
     from headsync.corpora.manifest import read_manifest

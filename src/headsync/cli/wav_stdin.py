@@ -18,7 +18,7 @@ from headsync.frontend.audio import HIGHEST_RATE, LOWEST_RATE, MOST_CHANNELS
 from headsync.frontend.decoders import UNKNOWN_LENGTH_BYTES
 
 if TYPE_CHECKING:
-    from headsync.cli.stream_file import Piece
+    from headsync.frontend.audio import Piece
 
 _EXTENSIBLE = 0xFFFE
 _FORMAT_BYTES = 40  # of the longest format chunk

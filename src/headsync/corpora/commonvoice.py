@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from headsync.corpora.preparation import CorpusEntry, Part, Problem, ProblemKind, Progress, write_parts
+from headsync.corpora.manifest import Progress
+from headsync.corpora.preparation import CorpusEntry, Part, Problem, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.splits import part_of, separate
 from headsync.corpora.verify_audio import check_at_rate

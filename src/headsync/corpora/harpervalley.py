@@ -15,7 +15,8 @@ from typing import Any
 
 from headsync._parse import parse_json
 from headsync.corpora.flac import cut_segment
-from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Part, ProblemKind, Progress, write_parts
+from headsync.corpora.manifest import Progress
+from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.splits import part_of, separate
 from headsync.errors import DataError

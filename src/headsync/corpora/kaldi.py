@@ -14,13 +14,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from headsync.corpora.flac import cut_segment
+from headsync.corpora.manifest import Progress
 from headsync.corpora.preparation import (
     CheckedAudio,
     CorpusEntry,
     Part,
     Prepared,
     ProblemKind,
-    Progress,
     UnusableError,
     write_parts,
 )  # fmt: skip

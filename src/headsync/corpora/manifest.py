@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 from headsync._atomic_write import in_one_move
 from headsync._parse import parse_json
 from headsync.errors import DataError
+
+Progress = Callable[[int, int], None]  # utterances done, all utterances
 
 
 @dataclass(frozen=True)

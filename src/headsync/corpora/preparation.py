@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headsync._atomic_write import naming
-from headsync.corpora.manifest import Utterance, write_manifest
+from headsync.corpora.manifest import Progress, Utterance, write_manifest
 from headsync.errors import AudioError, DataError
-
-Progress = Callable[[int, int], None]
 
 
 class ProblemKind(StrEnum):

@@ -19,8 +19,7 @@ import soundfile
 
 from headsync._atomic_write import in_one_move
 from headsync._parse import parse_json
-from headsync.corpora.manifest import Utterance, read_manifest
-from headsync.corpora.preparation import Progress
+from headsync.corpora.manifest import Progress, Utterance, read_manifest
 from headsync.errors import DataError
 from headsync.frontend.audio import read_audio
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from headsync.corpora.flac import write_flac
-from headsync.corpora.manifest import write_text
+from headsync.corpora.manifest import Progress, write_text
 from headsync.corpora.preparation import (
     CheckedAudio,
     CorpusEntry,
@@ -25,7 +25,6 @@ from headsync.corpora.preparation import (
     Part,
     Problem,
     ProblemKind,
-    Progress,
     write_parts,
 )
 from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus

@@ -52,7 +52,7 @@ class Search:
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
     phrases: Phrases | None = None
-    threshold: float | None = None  # at which heads halt; None: that of the engine
+    threshold: float | None = None  # at which heads halt; None: that of the model
 
     @cached_property
     def joint(self) -> JointScorer:

@@ -11,7 +11,7 @@ from typing import Any
 
 from headsync.decoding.build import Searcher, Texts
 from headsync.decoding.encoder_stream import Block
-from headsync.decoding.event_builder import NOTHING_EMITTED, Emitted, EventBuilder, Moment
+from headsync.decoding.event_builder import NOTHING_EMITTED, Emitted, EventBuilder, EventContext
 from headsync.decoding.phrase_text import PhraseText
 from headsync.decoding.speech_buffer import SpeechBuffer
 from headsync.endpointing.endpointer import Endpointer, EndpointState
@@ -57,8 +57,8 @@ class DecoderStream:
         now = now._trimmed()
         if not now.endpoint.is_open:
             return events, now
-        now = replace(now, beam=now.search.advance(now.beam, now._moment(0.0).speech, final=False))
-        new, emitted = now.builder.partial(now.beam, now._moment(block.time_seconds), now.emitted)
+        now = replace(now, beam=now.search.advance(now.beam, now._context(0.0).speech, final=False))
+        new, emitted = now.builder.partial(now.beam, now._context(block.time_seconds), now.emitted)
         return events + new, replace(now, emitted=emitted)
 
     def finish(self, time_seconds: float) -> list[Event]:
@@ -66,16 +66,16 @@ class DecoderStream:
         if not self.endpoint.is_open or not self.buffer.frames:
             return []
         now = self._trimmed()
-        moment = now._moment(time_seconds)
-        return now.builder.final(now.search.advance(now.beam, moment.speech, final=True), moment, now.emitted)
+        context = now._context(time_seconds)
+        return now.builder.final(now.search.advance(now.beam, context.speech, final=True), context, now.emitted)
 
     def _close(self, reason: Reason, time_seconds: float) -> tuple[list[Event], DecoderStream]:
         """End the open utterance; the next one may begin with the rest of the silence."""
         now = self._trimmed()
-        first, moment = now.buffer.first_frame, now._moment(time_seconds)
+        first, context = now.buffer.first_frame, now._context(time_seconds)
         end = now.endpointer.end_frame(now.endpoint)
-        beam, frames = now.search.close(now.beam, moment.speech, end - first)
-        events = now.builder.final(beam, moment._replace(speech=moment.speech.up_to(frames)), now.emitted)
+        beam, frames = now.search.close(now.beam, context.speech, end - first)
+        events = now.builder.final(beam, context._replace(speech=context.speech.up_to(frames)), now.emitted)
         if events:
             events.append(Endpoint(now.utterance, reason, time_seconds))
         return events, replace(
@@ -94,6 +94,6 @@ class DecoderStream:
         buffer = self.buffer.from_frame(self.endpointer.first_frame(self.endpoint))
         return replace(self, buffer=buffer.placed() if self.endpoint.is_open else buffer)
 
-    def _moment(self, time_seconds: float) -> Moment:
+    def _context(self, time_seconds: float) -> EventContext:
         speech = self.buffer.speech(self.endpoint.spikes)
-        return Moment(self.utterance, self.buffer.first_frame, speech, time_seconds)
+        return EventContext(self.utterance, self.buffer.first_frame, speech, time_seconds)

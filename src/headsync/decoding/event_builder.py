@@ -28,7 +28,7 @@ class Emitted(NamedTuple):
 NOTHING_EMITTED = Emitted()
 
 
-class Moment(NamedTuple):
+class EventContext(NamedTuple):
     """An utterance at a point in the stream."""
 
     utterance: int
@@ -50,60 +50,60 @@ class EventBuilder:
     always_final: bool = False
     rate: FrameRate = LOG_MEL
 
-    def partial(self, beam: Texts, moment: Moment, emitted: Emitted) -> tuple[list[Event], Emitted]:
+    def partial(self, beam: Texts, context: EventContext, emitted: Emitted) -> tuple[list[Event], Emitted]:
         """The events of an open utterance, as far as they are new.
 
         The words stay that all hypotheses share, since every later one descends from these. Where tokens spell words,
         the last word may still grow until the next one begins.
         """
         tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])
-        events: list[Event] = list(self._traces(beam.best, moment, emitted, len(tokens)))
+        events: list[Event] = list(self._traces(beam.best, context, emitted, len(tokens)))
         spans, committed = self.printed.words(beam.best.tokens), len(self.printed.committed(tokens))
         text = _text(spans)
         if (text, committed) != (emitted.text, emitted.committed_words):
-            words = self._words(spans, beam.best, moment)
-            delay = _delay(words, moment.time_seconds)
-            events.append(Partial(moment.utterance, text, words, delay, moment.time_seconds, committed))
+            words = self._words(spans, beam.best, context)
+            delay = _delay(words, context.time_seconds)
+            events.append(Partial(context.utterance, text, words, delay, context.time_seconds, committed))
         return events, Emitted(text, committed, max(emitted.traced_tokens, len(tokens)))
 
-    def final(self, beam: Texts, moment: Moment, emitted: Emitted) -> list[Event]:
+    def final(self, beam: Texts, context: EventContext, emitted: Emitted) -> list[Event]:
         """The last events of an utterance; none where no text is to be shown or taken back."""
         best = beam.best
         if not (self.printed.ended(best.tokens) or emitted.text or self.always_final):
             return []
-        traces = self._traces(best, moment, emitted, len(best.tokens))
-        return [*traces, self._final(beam, moment)]
+        traces = self._traces(best, context, emitted, len(best.tokens))
+        return [*traces, self._final(beam, context)]
 
-    def _final(self, beam: Texts, moment: Moment) -> Final:
+    def _final(self, beam: Texts, context: EventContext) -> Final:
         best, spans = beam.best, self.printed.ended(beam.best.tokens)
-        words = self._words(spans, best, moment)
-        layers, heads = moment.speech.memory.keys_BNHTD.shape[1:3]
-        cost = cost_ratio(best.consumed, layers=layers, heads=heads, steps=best.steps, frames=moment.speech.frames)
-        halts = tuple(moment.first_frame + t for t in best.halts)
-        delay = _delay(words, moment.time_seconds)
+        words = self._words(spans, best, context)
+        layers, heads = context.speech.memory.keys_BNHTD.shape[1:3]
+        cost = cost_ratio(best.consumed, layers=layers, heads=heads, steps=best.steps, frames=context.speech.frames)
+        halts = tuple(context.first_frame + t for t in best.halts)
+        delay = _delay(words, context.time_seconds)
         others = tuple(self._alternative(h, best.score) for h in beam.nbest(self.config.nbest)[1:])
-        shown = moment.utterance, _text(spans), words, delay, moment.time_seconds
+        shown = context.utterance, _text(spans), words, delay, context.time_seconds
         return Final(*shown, halts, cost, others, best.stops)
 
     def _alternative(self, hypothesis: Hypothesis, best: float) -> Alternative:
         return Alternative(_text(self.printed.ended(hypothesis.tokens)), best - hypothesis.score)
 
-    def _traces(self, best: Hypothesis, moment: Moment, emitted: Emitted, tokens: int) -> list[Attention]:
+    def _traces(self, best: Hypothesis, context: EventContext, emitted: Emitted, tokens: int) -> list[Attention]:
         """The attention of the first `tokens` tokens, which stay, as far as it is new."""
-        return [self._trace(best, moment, n) for n in range(emitted.traced_tokens, tokens)] if self.trace else []
+        return [self._trace(best, context, n) for n in range(emitted.traced_tokens, tokens)] if self.trace else []
 
-    def _trace(self, best: Hypothesis, moment: Moment, number: int) -> Attention:
+    def _trace(self, best: Hypothesis, context: EventContext, number: int) -> Attention:
         assert best.traces is not None
         trace, token = best.traces[number], self.printed.vocabulary.tokens[best.tokens[number] - 1]
-        halts = tuple(self._seconds(moment.first_frame + end) for end in trace.ends)
-        start, frame = self._seconds(moment.first_frame + trace.first), self.rate.seconds
-        return Attention(moment.utterance, number, token, start, frame, trace.weights, halts, moment.time_seconds)
+        halts = tuple(self._seconds(context.first_frame + end) for end in trace.ends)
+        start, frame = self._seconds(context.first_frame + trace.first), self.rate.seconds
+        return Attention(context.utterance, number, token, start, frame, trace.weights, halts, context.time_seconds)
 
     def _seconds(self, frame: int) -> float:
         return round(frame * self.rate.seconds, 3)
 
-    def _words(self, spans: Sequence[Span], hypothesis: Hypothesis, moment: Moment) -> tuple[Word, ...]:
-        return timed_words(spans, hypothesis, moment.speech, moment.first_frame, self.config, self.rate)
+    def _words(self, spans: Sequence[Span], hypothesis: Hypothesis, context: EventContext) -> tuple[Word, ...]:
+        return timed_words(spans, hypothesis, context.speech, context.first_frame, self.config, self.rate)
 
 
 def _text(spans: Sequence[Span]) -> str:

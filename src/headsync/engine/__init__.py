@@ -75,7 +75,7 @@ class Engine(Protocol):
         """Frames of an utterance, the first one being its frame `first`; done once, before they are decoded."""
 
     def start_decoder(self, batch: int, threshold: float | None = None) -> State:
-        """The state before the first token; `threshold` replaces that of the engine, for these rows."""
+        """The state before the first token; `threshold` replaces that of the model, for these rows."""
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         """The step after `tokens`, on placed frames."""
@@ -105,11 +105,8 @@ def refuse_int8(folder: ModelFolder) -> None:
         raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
 
 
-def load_engine(folder: ModelFolder, threshold: float | None = None, threads: int = 1, engine: str = "auto") -> Engine:
-    """The engine for a model folder: ONNX Runtime if it has graphs, else PyTorch, unless one is asked for.
-
-    `threshold` replaces the one that the model was trained with.
-    """
+def load_engine(folder: ModelFolder, threads: int = 1, engine: str = "auto") -> Engine:
+    """The engine for a model folder: ONNX Runtime if it has graphs, else PyTorch, unless one is asked for."""
     if engine not in ENGINES:
         raise nearest_name("engine", engine, ENGINES)
     exported = (folder.path / GRAPHS).is_file()
@@ -119,9 +116,9 @@ def load_engine(folder: ModelFolder, threshold: float | None = None, threads: in
         except ModelError as error:
             export = f"headsync export {folder.path} {folder.path}"
             raise ModelError(f"{folder.path}: {error}, or export the model where PyTorch is: {export}") from None
-        return TorchEngine.load(folder, threshold, threads)
+        return TorchEngine.load(folder, threads)
     if not exported:
         raise ModelError(f"{folder.path}: there are no graphs; make them: headsync export {folder.path} {folder.path}")
     from headsync.engine.onnx import OnnxEngine
 
-    return OnnxEngine.load(folder, threshold, threads)
+    return OnnxEngine.load(folder, threads)

@@ -69,7 +69,7 @@ def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool 
     """Write a model folder with graphs, or graphs alone into the model's own; returns how well both engines agree."""
     if int8 and half:
         raise ModelError("weights have either 8 or 16 bits; choose one of int8 and half")
-    reference = TorchEngine.load(folder, None, 1)
+    reference = TorchEngine.load(folder, 1)
     same = out.resolve() == folder.path.resolve()
     if (int8 or half) and same:
         kind = "int8" if int8 else "half precision"
@@ -84,7 +84,7 @@ def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool 
         if half:
             write_atomically(out / WEIGHTS, save(_in_half(load_weights(folder.weights), folder.weights)))
         write_graphs(folder, out, int8)
-    exported = OnnxEngine.load(load_folder(out), None, 1)
+    exported = OnnxEngine.load(load_folder(out), 1)
     return compare(reference, exported, folder.config, folder.vocabulary.size)
 
 

@@ -63,11 +63,9 @@ class OnnxEngine:
         sessions: dict[str, ort.InferenceSession],
         folder: ModelFolder,
         described: dict[str, Any],
-        threshold: float | None = None,
     ) -> None:
         self._embed, self._encode, self._places, self._decode = (sessions[name] for name in NAMES)
         self._width, self._decoder, self._heads = folder.config.network.width, folder.config.decoder, described["heads"]
-        self._threshold = self._decoder.threshold if threshold is None else threshold
         self._takes = [given.name for given in self._decode.get_inputs()]
         self._gives = [given.name for given in self._decode.get_outputs()]
         self._states = described["states"]
@@ -76,14 +74,14 @@ class OnnxEngine:
         self._lock = threading.Lock()  # around the table of places
 
     @classmethod
-    def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> OnnxEngine:
+    def load(cls, folder: ModelFolder, threads: int) -> OnnxEngine:
         described, weights = _checked(folder), load_weights(folder.weights)
         names = described["weights"]
         sessions = {
             name: _session(graph_file(folder.path, name), _some(weights, names[name], folder.weights), threads)
             for name in NAMES
         }
-        return cls(sessions, folder, described, threshold)
+        return cls(sessions, folder, described)
 
     def start_front(self, batch: int) -> State:
         return _zeros(self._states["embed"], batch)
@@ -109,7 +107,7 @@ class OnnxEngine:
 
     def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         past = Past.start(batch, self._decoder.layers, self._width)
-        threshold_B = np.full(batch, self._threshold if threshold is None else threshold, np.float32)
+        threshold_B = np.full(batch, self._decoder.threshold if threshold is None else threshold, np.float32)
         return past, tuple(_zeros(layer, batch) for layer in self._states["decode"]), threshold_B
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:

@@ -22,6 +22,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
+from headsync.model_folder import Weights
+
 QUANTISED = ("encode",)  # the decoder sums over padded frames: a last bit there must not move a rounding
 OPERATIONS = ("MatMul", "Gemm")
 WEIGHT_LEVELS, ACTIVATION_LEVELS = 63, 127
@@ -33,8 +35,6 @@ CONSTANTS = (
     numpy_helper.from_array(np.array(128, np.uint8), "int8_zero"),
 )
 SMALL_BYTES = 1024  # what is smaller stays in the graph
-
-Weights = dict[str, npt.NDArray[Any]]
 
 
 def with_weights(graph: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:

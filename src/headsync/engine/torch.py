@@ -30,7 +30,7 @@ class TorchEngine:
         self.model = model.eval()
 
     @classmethod
-    def load(cls, folder: ModelFolder, threshold: float | None, threads: int) -> TorchEngine:
+    def load(cls, folder: ModelFolder, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
         refuse_int8(folder)
         try:
@@ -43,8 +43,6 @@ class TorchEngine:
             raise ModelError(
                 f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
             ) from None
-        if threshold is not None:
-            model.decoder.set_threshold(threshold)
         return cls(model)
 
     def start_front(self, batch: int) -> State:
@@ -68,7 +66,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def place(self, memory: Memory, first: int) -> Memory:
-        return Memory(*_arrays(self.model.decoder.place(decoder.Memory(*_tensors(memory)), first)))
+        return Memory(*_arrays(self.model.decoder.place(decoder.ProjectedFrames(*_tensors(memory)), first)))
 
     def start_decoder(self, batch: int, threshold: float | None = None) -> State:
         own = self.model.decoder.attending[0].cross.mechanism.threshold
@@ -80,7 +78,7 @@ class TorchEngine:
         inner, threshold_B = state
         stepped = self.model.decoder.step(
             torch.from_numpy(tokens_B),
-            decoder.Memory(*_tensors(memory)),
+            decoder.ProjectedFrames(*_tensors(memory)),
             decoder.DecoderState(*_tensors(inner)),
             base.AttentionWindow(*_tensors((*window, threshold_B))),
         )

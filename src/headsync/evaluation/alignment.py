@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from headsync._atomic_write import write_atomically
-from headsync.corpora.manifest import Utterance
+from headsync.corpora.manifest import Progress, Utterance
 from headsync.errors import DataError, HeadsyncError, nearest_name
 from headsync.evaluation.latency import TimedWord
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray, mix_down, read_audio, resample
 
 Align = Callable[[FloatArray, Sequence[str]], list[TimedWord] | None]  # None: the words cannot be aligned
-Progress = Callable[[int, int], None]
 
 SAVE_EVERY = 50  # utterances
 

@@ -5,12 +5,12 @@ Each utterance is streamed in chunks of 0.1 s through a new session. docs/refere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
-from headsync.corpora.manifest import Utterance
+from headsync.corpora.manifest import Progress, Utterance
 from headsync.decoding.confidence import Bin, ScoredWord, calibration_error, reliability
 from headsync.decoding.cost import sum_stops
 from headsync.evaluation.error_rate import (
@@ -27,12 +27,12 @@ from headsync.evaluation.latency import (
     Delays,
     Moment,
     Percentiles,
-    TimedWord,
     displayed_texts,
     measure_delays,
     shown_words,
 )
 from headsync.evaluation.normalise import Normalisation, normaliser
+from headsync.evaluation.reference_times import WordTimes
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.evaluation.timed_session import SessionFactory, TimedSession
 from headsync.events import NO_STOPS, Stops, Word
@@ -40,9 +40,6 @@ from headsync.frontend.audio import stream_audio
 from headsync.text.vocabulary import Vocabulary
 
 PIECE_SECONDS = 0.1
-
-Progress = Callable[[int, int], None]  # utterances done, all utterances
-WordTimes = Mapping[str, Sequence[TimedWord]]  # reference words by utterance id
 
 
 @dataclass(frozen=True)

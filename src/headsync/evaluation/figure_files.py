@@ -21,11 +21,11 @@ def check_figure(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: pictures are PNG or SVG; let the name end in .png or .svg")
+        raise ConfigError(f"{path}: figures are written as PNG or SVG; use a name that ends in .png or .svg")
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        raise HeadsyncError("pictures need matplotlib, which is not installed: pip install 'headsync[plot]'") from None
+        raise HeadsyncError("figures require matplotlib: pip install 'headsync[plot]'") from None
 
 
 def save_figure(draw: Callable[[], Figure], path: Path) -> None:

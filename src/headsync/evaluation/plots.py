@@ -20,6 +20,7 @@ from headsync.engine import IntArray
 from headsync.errors import ConfigError
 from headsync.evaluation.figure_files import save_figure
 from headsync.events import Final
+from headsync.frontend.audio import Piece
 from headsync.model_folder import ModelFolder, find, load_folder
 from headsync.recognizer import Recognizer
 from headsync.text.vocabulary import Vocabulary
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from headsync.engine.tracing import TracedStep
-
-Piece = tuple[npt.NDArray[np.float32], int]  # samples, sample rate
 
 END = "⟨eos⟩"
 INK, HALT = "Blues", "#c8102e"
@@ -54,7 +53,7 @@ def attention_of(model: str | None, pieces: Iterable[Piece], threads: int = 1) -
     from headsync.engine.tracing import TracingEngine
 
     folder = load_folder(find(model))
-    engine = TracingEngine.load(folder, None, threads)
+    engine = TracingEngine.load(folder, threads)
     assert isinstance(engine, TracingEngine)
     session = Recognizer(folder, engine, folder.config.decoding).session()
     events = [event for samples, rate in pieces for event in session.push(samples, rate)] + session.finish()

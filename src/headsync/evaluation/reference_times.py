@@ -7,13 +7,14 @@ folder of ID.TextGrid; the tier called "words" is read, or the first one.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headsync._parse import parse_json
 from headsync.errors import DataError
 from headsync.evaluation.latency import TimedWord
 
-WordTimes = dict[str, list[TimedWord]]  # by utterance id
+WordTimes = Mapping[str, Sequence[TimedWord]]  # reference words by utterance id
 
 _TIER = re.compile(r'class = "IntervalTier".*?(?=class = "|\Z)', re.DOTALL)
 _NAME = re.compile(r'name = "([^"]*)"')
@@ -38,7 +39,7 @@ def read_word_times(path: Path) -> WordTimes:
 
 
 def _read_ctm(text: str) -> WordTimes:
-    found: WordTimes = {}
+    found: dict[str, list[TimedWord]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith(";;"):
             continue

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsync.config import Config
+from headsync.corpora.manifest import Progress
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport
 
-Measure = Callable[["Budget", Callable[[int, int], None]], EvaluationReport]
-Progress = Callable[[int, int], None]
+Measure = Callable[["Budget", Progress], EvaluationReport]
 
 
 class Budget(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,12 +24,10 @@ from headsync.experiments.reuse import ExistingRun, length, searched, settings_o
 from headsync.model_folder import WEIGHTS
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
-from headsync.training import train
+from headsync.training import Say, train
 from headsync.training.forced_alignment import align_words
 
 ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a weight above 0
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,8 @@ class Runs:
             self._utterances(test)
         for system in systems:
             if "lm" in system.decoding and not Path(system.decoding["lm"]).exists():
-                raise ConfigError(f'"{system.name}": lm = {system.decoding["lm"]!r}: no such language model')
+                lm = system.decoding["lm"]
+                raise ConfigError(f'"{system.name}": lm = {lm!r}: no such language model; check the path')
         for training in (training for system in systems for training in self.plan.trainings(system, seeds)):
             self._kept(training)
         if self.plan.encoder is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headsync.errors import AudioError
-from headsync.frontend.decoders import Block, decode
+from headsync.frontend.decoders import AudioBlock, decode
 from headsync.frontend.frame_rate import SAMPLE_RATE as SAMPLE_RATE
 
 LOWEST_RATE, HIGHEST_RATE = 4_000, 192_000
@@ -24,15 +24,16 @@ MOST_CHANNELS = 64
 LARGEST_FLOAT = 16.0  # 24 dB above full scale: larger than any audio, smaller than unscaled integers of speech
 
 FloatArray = npt.NDArray[np.float32]
+Piece = tuple[FloatArray, int]  # samples and their rate
 
 
-def read_audio(path: str | os.PathLike[str]) -> tuple[FloatArray, int]:
+def read_audio(path: str | os.PathLike[str]) -> Piece:
     """A whole audio file as samples of shape (samples, channels) and their rate."""
     pieces = list(stream_audio(path, piece_seconds=60.0))
     return np.concatenate([samples for samples, _ in pieces]), pieces[0][1]
 
 
-def stream_audio(path: str | os.PathLike[str], piece_seconds: float = 0.1) -> Iterator[tuple[FloatArray, int]]:
+def stream_audio(path: str | os.PathLike[str], piece_seconds: float = 0.1) -> Iterator[Piece]:
     """An audio file in pieces of (samples, channels) and their rate, in bounded memory; at least one piece."""
     path = Path(path)
     _check_readable(path)
@@ -91,7 +92,7 @@ def resample(mono: FloatArray, rate: int) -> FloatArray:
     return np.concatenate([resampler.push(mono), resampler.finish()])
 
 
-def _cut(blocks: Iterable[Block], piece_seconds: float) -> Iterator[Block]:
+def _cut(blocks: Iterable[AudioBlock], piece_seconds: float) -> Iterator[Piece]:
     """The same samples in pieces of equal length; the last one may be shorter."""
     waiting: list[FloatArray] = []
     count = rate = 0
@@ -108,7 +109,7 @@ def _cut(blocks: Iterable[Block], piece_seconds: float) -> Iterator[Block]:
         yield np.concatenate(waiting), rate
 
 
-def _checked(blocks: Iterable[Block], path: Path) -> Iterator[Block]:
+def _checked(blocks: Iterable[AudioBlock], path: Path) -> Iterator[AudioBlock]:
     """The same blocks; rate, channels and values outside the accepted range are errors that name the file."""
     for samples, rate in blocks:
         _check_rate(rate, f"{path}: ")

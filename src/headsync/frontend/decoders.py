@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import av
     import soundfile
 
-Block: TypeAlias = tuple[npt.NDArray[np.float32], int]  # samples (n, channels) and their rate
+AudioBlock: TypeAlias = tuple[npt.NDArray[np.float32], int]  # samples (n, channels) and their rate
 
 # Programs that write to a pipe cannot know the length and write a number near the limit of the field instead.
 UNKNOWN_LENGTH_BYTES = 0x7FFF_0000
@@ -34,7 +34,7 @@ _SHORT_CHUNK = re.compile(r"^\s*(?:data|SSND|riff)\s*:\s*(\d+) \(should be (\d+)
 _FFMPEG_OPTIONS = {"format_whitelist": "aac,ac3,amr,asf,avi,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,wv"}
 
 
-def decode(path: Path) -> Iterator[Block]:
+def decode(path: Path) -> Iterator[AudioBlock]:
     """The samples of a file, block by block."""
     with path.open("rb") as file:
         head = file.read(12)
@@ -57,7 +57,7 @@ def _undecodable(path: Path, reason: str) -> AudioError:
 # --- libsndfile ---
 
 
-def _decode_sndfile(path: Path) -> Iterator[Block]:
+def _decode_sndfile(path: Path) -> Iterator[AudioBlock]:
     import soundfile
 
     try:
@@ -85,7 +85,7 @@ def _check_chunks(path: Path, file: soundfile.SoundFile) -> None:
 # --- FFmpeg ---
 
 
-def _decode_ffmpeg(path: Path) -> Iterator[Block]:
+def _decode_ffmpeg(path: Path) -> Iterator[AudioBlock]:
     import av
 
     with (

@@ -191,7 +191,7 @@ def _lines(path: Path) -> _Lines:
                 if line := line.strip():
                     yield number, line
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such language model; check the name") from None
+        raise ModelError(f"{path}: no such language model; check the path") from None
     except UnicodeDecodeError:
         raise ModelError(f"{path}: not an ARPA file, because it is not text in UTF-8") from None
     except (OSError, EOFError, zlib.error) as error:

@@ -21,7 +21,7 @@ from headsync.config import DecoderConfig, NetworkConfig
 from headsync.nn.layers import FeedForward, positions, split_heads
 
 
-class Memory(NamedTuple):
+class ProjectedFrames(NamedTuple):
     """Encoder frames as the decoder sees them: keys and values of every layer that attends to them, projected once.
 
     Where a frame stands is counted from the start of the utterance, which may be known only after the frame was
@@ -138,11 +138,6 @@ class Decoder(nn.Module):
         """The layers that attend to encoder frames."""
         return [layer for layer in self.layers if layer.attends]
 
-    def set_threshold(self, threshold: float) -> None:
-        """Change where steps halt, on a trained model too (Table 4)."""
-        for layer in self.attending:
-            layer.cross.mechanism.threshold = threshold
-
     def set_phase(self, phase: Phase) -> None:
         """How steps stop in training from now on."""
         for layer in self.attending:
@@ -161,19 +156,19 @@ class Decoder(nn.Module):
                 alignments.append(aligned)
         return self.scores(x), alignments
 
-    def project(self, frames_BTE: Tensor) -> Memory:
+    def project(self, frames_BTE: Tensor) -> ProjectedFrames:
         """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""
         pairs = [layer.cross.project(frames_BTE) for layer in self.attending]
-        return Memory(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
+        return ProjectedFrames(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
 
-    def place(self, memory: Memory, first: int) -> Memory:
+    def place(self, memory: ProjectedFrames, first: int) -> ProjectedFrames:
         """Projected frames with their places, the first one being frame `first` of the utterance."""
         if not self.has_frame_positions:
             return memory
         places_BTE = self._frame_positions(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
         pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.attending]
         keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
-        return Memory(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
+        return ProjectedFrames(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
 
     def start(self, batch: int) -> DecoderState:
         heads = self.network.heads
@@ -182,7 +177,7 @@ class Decoder(nn.Module):
         states = tuple(layer.cross.mechanism.start(batch) for layer in self.attending)
         return DecoderState(none, none, states)
 
-    def step(self, tokens_B: Tensor, memory: Memory, state: DecoderState, window: AttentionWindow) -> Stepped:
+    def step(self, tokens_B: Tensor, memory: ProjectedFrames, state: DecoderState, window: AttentionWindow) -> Stepped:
         """The step after `tokens`, on the placed frames in `memory`. A memory of one row serves all hypotheses."""
         place = torch.full_like(tokens_B, state.keys_BNHLD.shape[3])
         x = self.embed(tokens_B, place)

@@ -45,7 +45,7 @@ class EncoderState(NamedTuple):
 Keys = Callable[[int, Tensor], tuple[Tensor, Tensor]]  # layer, its inputs -> keys' inputs, which of them exist
 
 
-class Window(NamedTuple):
+class BlockWindow(NamedTuple):
     """How many frames of each kind a window has."""
 
     left: int
@@ -174,12 +174,14 @@ class ChunkEncoder(nn.Module):
         context_BNE = torch.stack(contexts, 1) if contexts else state.context_BNE
         return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
 
-    def _window(self, frames: int) -> Window:
-        """What layers run on at a time, where there are so many frames in all."""
+    def _window(self, frames: int) -> BlockWindow:
+        """The window that layers process at a time; in full mode all `frames`."""
         config = self.config
         if config.mode == "full":
-            return Window(0, frames, 0)
-        return Window(0 if config.mode == "reuse" else config.left_frames, config.centre_frames, config.right_frames)
+            return BlockWindow(0, frames, 0)
+        return BlockWindow(
+            0 if config.mode == "reuse" else config.left_frames, config.centre_frames, config.right_frames
+        )
 
     def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
         place_WK = self._places(x_NWE.shape[1], x_NWE.device)

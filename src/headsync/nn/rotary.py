@@ -1,7 +1,7 @@
-"""Pieces that the encoder and the decoder with rotary positions share.
+"""Rotary positions and feed-forward layers of the moonshine encoder and decoder.
 
-A position turns pairs of entries of a query or key by angles that grow with the position, so that products of queries
-and keys depend on distances alone. Entry n of the first half of the rotated entries is paired with entry n of the
+Pairs of entries of a query or key are rotated by angles proportional to the position, so that products of queries and
+keys depend on distances alone. Entry n of the first half of the rotated entries is paired with entry n of the
 second half. Angles are computed in double precision: a stream may run for days.
 
 Shapes: R rotated entries of a head, D head width, E width.
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headsync.attention.dropout import dropout
 from headsync.config import NetworkConfig
 
-MOST_ROTATED = 32  # entries of a head; the others know nothing of positions
+MOST_ROTATED = 32  # entries of a head; the others do not depend on positions
 SLOWEST = 10_000.0
 
 
@@ -30,7 +30,7 @@ class Turns(NamedTuple):
     sin: Tensor
 
     def over_heads(self) -> Turns:
-        """For an axis of heads before the entries."""
+        """The same with an axis of heads before the entries."""
         return Turns(self.cos.unsqueeze(-2), self.sin.unsqueeze(-2))
 
 
@@ -39,7 +39,7 @@ def rotated_entries(head_width: int) -> int:
 
 
 def turns(places: Tensor, head_width: int, dtype: torch.dtype) -> Turns:
-    """The angles of positions."""
+    """Cosine and sine of the angles of positions."""
     size = rotated_entries(head_width)
     rates = torch.exp(torch.arange(0, size, 2, device=places.device).double() * (-math.log(SLOWEST) / size))
     angles = torch.remainder(places.double().unsqueeze(-1) * rates, 2 * math.pi).to(dtype)
@@ -47,7 +47,7 @@ def turns(places: Tensor, head_width: int, dtype: torch.dtype) -> Turns:
 
 
 def rotate(x: Tensor, by: Turns) -> Tensor:
-    """Queries or keys (..., D) at their positions."""
+    """Queries or keys (..., D), rotated by the angles of their positions."""
     half = by.cos.shape[-1]
     one, other, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([one * by.cos - other * by.sin, other * by.cos + one * by.sin, rest], -1)
@@ -68,7 +68,7 @@ class GeluFeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Norm, two linear layers; half of what the first one gives is the gate of the other half."""
+    """Norm, two linear layers; one half of the output of the first gates the other half."""
 
     def __init__(self, network: NetworkConfig) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The decoder of the moonshine family: rotary self-attention, online cross-attention, gated feed-forward.
 
-Frames have no positions. Embeddings are tied with the output layer. The token that starts a sentence is the one that
-ends it, but as an input it has an embedding of its own, the last one.
+Frames have no positions. Embeddings are tied with the output layer. The same token starts and ends a sentence; as an
+input it has a separate embedding, the last one.
 
 Shapes as in `headsync.nn.decoder`.
 """

@@ -1,11 +1,11 @@
-"""The encoder of the moonshine family: states of 24 ms in blocks of centre | right, left keys reused, in pairs at last.
+"""The encoder of the moonshine family: blocks of centre | right states of 24 ms; left keys are reused.
 
-In each layer the queries of a block are its centre and right states. The keys are those, and the centre states of
-earlier blocks as far as `left_frames` back, as they were computed in their own blocks. Right states are computed again
-in the next block. After the last layer pairs of states become encoder frames of 48 ms. In full mode the whole utterance
-is one block.
+In each layer the queries of a block are its centre and right states. The keys are these states and the centre states of
+earlier blocks, up to `left_frames` back, as computed in those blocks. Right states are computed again in the next
+block. After the last layer, each pair of states becomes an encoder frame of 48 ms. In full mode the whole utterance is
+one block.
 
-Keys are kept as rotated. Only distances matter, so that positions count from the start of the stream.
+Keys are stored after rotation. Only distances matter, so positions are counted from the start of the stream.
 
 Shapes: B rows, T encoder frames, S = 2 T states, E width, H heads, D head width, G blocks, M blocks of a group, Q
 states of a block, L left states, W encoder frames of a window.
@@ -30,7 +30,7 @@ from headsync.nn.waveform_front import STATES, WaveformFront
 FAR = -1e9  # added to the energy of a key that may not be seen
 GROUP_STATES = 40  # blocks whose centres have together this many states share their left keys in `whole`
 
-State = tuple[Tensor, ...]  # states so far, and keys and values (B, H, L, D) of each layer
+RotaryEncoderState = tuple[Tensor, ...]  # states so far, and keys and values (B, H, L, D) of each layer
 
 
 class Sizes(NamedTuple):
@@ -129,16 +129,16 @@ class RotaryEncoder(nn.Module):
             x = layer(x, sizes, by, mask)
         return self.norm(x[:, :, : sizes.centre].flatten(1, 2)[:, :total])
 
-    def start_front(self, batch: int) -> State:
+    def start_front(self, batch: int) -> RotaryEncoderState:
         """The level before the first sample."""
         return (self.front.start(batch),)
 
-    def embed(self, features_BTF: Tensor, state: State) -> tuple[Tensor, State]:
+    def embed(self, features_BTF: Tensor, state: RotaryEncoderState) -> tuple[Tensor, RotaryEncoderState]:
         """Blocks of samples to pairs of states, and the level after their strides."""
         embedded, sums = self.front(features_BTF, *state)
         return embedded, (sums,)
 
-    def start(self, batch: int) -> State:
+    def start(self, batch: int) -> RotaryEncoderState:
         weight = self.norm.weight
         seen = torch.zeros(batch, dtype=torch.long, device=weight.device)
         if self.config.mode == "full":
@@ -146,7 +146,7 @@ class RotaryEncoder(nn.Module):
         shape = (batch, self.heads, STATES * self.config.left_frames, len(weight) // self.heads)
         return seen, *(weight.new_zeros(shape) for _ in range(2 * self.config.layers))
 
-    def step(self, x_BWE: Tensor, length_B: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, x_BWE: Tensor, length_B: Tensor, state: RotaryEncoderState) -> tuple[Tensor, RotaryEncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
         seen_B, *lefts = state
         x = _states(x_BWE)
@@ -184,12 +184,12 @@ def _states(x_BTE: Tensor) -> Tensor:
 
 
 def _blocks(total: int, sizes: Sizes) -> int:
-    """Number of blocks of so many states, whole groups of them."""
+    """Number of blocks for `total` states, rounded up to whole groups."""
     return -(-total // (sizes.centre * sizes.group)) * sizes.group
 
 
 def _cut(x_BSE: Tensor, sizes: Sizes) -> Tensor:
-    """States in blocks: (B, G, centre + right, E), zeros behind the end."""
+    """States in blocks: (B, G, centre + right, E), zeros after the end."""
     _, centre, right, _ = sizes
     blocks = _blocks(x_BSE.shape[1], sizes)
     padded = F.pad(x_BSE, (0, 0, 0, blocks * centre + right - x_BSE.shape[1]))

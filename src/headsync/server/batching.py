@@ -24,7 +24,7 @@ from headsync.engine.state_tree import join_rows, take_rows
 from headsync.frontend.audio import FloatArray
 
 R = TypeVar("R")
-Run: TypeAlias = Callable[[Sequence[Any]], list[Any]]  # the arguments of several calls -> their results
+RunBatch: TypeAlias = Callable[[Sequence[Any]], list[Any]]  # the arguments of several calls -> their results
 
 MAX_ROWS = 64
 MAX_BYTES = 32 << 20  # of memories copied for one batch; copying more costs more than the batch saves
@@ -33,7 +33,7 @@ MAX_BYTES = 32 << 20  # of memories copied for one batch; copying more costs mor
 class _Call:
     """One stream's call to the network. Calls with equal keys are compatible."""
 
-    def __init__(self, run: Run, key: Any, arguments: Any, size: tuple[int, int]) -> None:
+    def __init__(self, run: RunBatch, key: Any, arguments: Any, size: tuple[int, int]) -> None:
         self.run, self.key, self.arguments = run, key, arguments
         self.rows, self.bytes = size
         self.wake = threading.Event()  # the call is done, or it is its turn to run the network

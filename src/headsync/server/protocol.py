@@ -23,7 +23,7 @@ from headsync.recipe import build, to_float
 from headsync.server.errors import NORMAL, StreamError, unknown_model
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
-from headsync.server.session_options import Hotwords, SessionOptions
+from headsync.server.session_options import BoostedPhrases, SessionOptions
 
 VERSION = 1
 
@@ -188,7 +188,7 @@ def read_phrases(given: Any, name: str) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _read_hotwords(given: Any) -> Hotwords:
+def _read_hotwords(given: Any) -> BoostedPhrases:
     if not isinstance(given, list):
         raise ConfigError("start: hotwords must be a list of phrases")
     return [_read_hotword(one) for one in given]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Hotwords: TypeAlias = Sequence[tuple[str, float]]  # phrases with their boosts
+BoostedPhrases: TypeAlias = Sequence[tuple[str, float]]  # phrases with their boosts
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,6 @@ class SessionOptions:
 
     model: str = ""  # empty: the first model
     settings: Mapping[str, Any] = field(default_factory=dict)  # decoding settings
-    hotwords: Hotwords = ()
+    hotwords: BoostedPhrases = ()
     attention: bool = False  # send attention events
     phrases: Sequence[str] = ()  # the only phrases; none: those of the server

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+Say = Callable[[str], None]  # prints a line
 
-def train(recipe: Path, overrides: Sequence[str] = (), say: Callable[[str], None] = print) -> Path:
+
+def train(recipe: Path, overrides: Sequence[str] = (), say: Say = print) -> Path:
     """Train a recogniser or a language model, from the start or from its last checkpoint; returns the model folder."""
     from headsync.recipe import load_config
     from headsync.training import asr_task, lm_task

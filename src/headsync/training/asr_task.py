@@ -27,9 +27,10 @@ from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, checksummed, save_folder
 from headsync.nn.model import Model, Output
 from headsync.text.vocabulary import Vocabulary, build_vocabulary
+from headsync.training import Say
 from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
 from headsync.training.bucketing import Split, at_speeds, plan, plan_shards
-from headsync.training.checkpoint import Optimiser, Progress
+from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.forced_alignment import trigger_limits
 from headsync.training.losses import Losses, count_errors, joint_loss, loss_terms
@@ -37,7 +38,7 @@ from headsync.training.model_card import recogniser_card
 from headsync.training.optimisation import align_in_float32, recompute
 from headsync.training.report import Style
 from headsync.training.schedule import noam
-from headsync.training.trainer import CHECKPOINT, Epoch, Say, Task, Trainer, check_folder, part_of_pass
+from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
 from headsync.training.warm_start import take_statistics, take_weights
 
 
@@ -68,11 +69,11 @@ class AsrTask(Task[Batch, DevResult]):
         self.terms = loss_terms(self.config.training)
         self.style = Style(_figures, _dev_figures, "s/s", self.features.rate.features_per_second)
 
-    def batches(self, progress: Progress, split: Split) -> Epoch[Batch]:
+    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Batch]:
         batches = self.train_batches(progress.epoch)
         return Epoch(len(batches), load(batches, progress.batch, self.config.data.workers, split))
 
-    def rate(self, progress: Progress) -> float:
+    def rate(self, progress: TrainingProgress) -> float:
         settings = self.config.training
         return noam(progress.update + 1, self.config.network.width, settings.noam_factor, settings.warmup_updates)
 
@@ -97,7 +98,7 @@ class AsrTask(Task[Batch, DevResult]):
         loss = loss / count if math.isfinite(loss) else math.inf
         return DevResult(loss, None if self.config.training.alone else wrong / steps, edits / max(1, tokens))
 
-    def card(self, progress: Progress, result: DevResult) -> str:
+    def card(self, progress: TrainingProgress, result: DevResult) -> str:
         return recogniser_card(
             self.config, self.vocabulary, self.model, len(self.train), progress, (result.loss, _dev_figures(result))
         )
@@ -110,13 +111,13 @@ class AsrTask(Task[Batch, DevResult]):
         by_loss = self.config.training.criterion == "loss" or result.attention_error is None
         return result.loss if by_loss else cast(float, result.attention_error)
 
-    def candidates(self, progress: Progress) -> list[tuple[float, int]]:
+    def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
         """None in the first epoch with halting: the loss without halting is that of an easier task."""
         last_untruncated = self.config.training.untruncated_updates
         begins = progress.update - progress.batch <= last_untruncated < progress.update
         return [] if begins else progress.best
 
-    def may_stop(self, progress: Progress) -> bool:
+    def may_stop(self, progress: TrainingProgress) -> bool:
         """Not in the first phase."""
         return self.phase(progress.update).halts
 

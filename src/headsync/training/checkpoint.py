@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from headsync._atomic_write import write_atomically
 from headsync.errors import TrainingError
+from headsync.training import Say
 from headsync.training.run_settings import difference
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a run has come."""
 
     update: int = 0  # updates done
@@ -45,7 +46,7 @@ STATE: dict[type, tuple[str, ...]] = {
 }
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress: Progress) -> None:
+def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress: TrainingProgress) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         state = optimiser.state[parameter]  # empty for a parameter that never had a gradient
@@ -61,7 +62,7 @@ def previous(path: Path) -> Path:
     return path.with_stem(path.stem + ".previous")
 
 
-def replace_damaged(path: Path, say: Callable[[str], None]) -> None:
+def replace_damaged(path: Path, say: Say) -> None:
     """Put the checkpoint before the last in its place if the last is damaged."""
     if not path.exists() or not previous(path).exists():
         return
@@ -85,7 +86,9 @@ def check_same(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, settings: Mapping[str, Any]) -> Progress:
+def load_checkpoint(
+    path: Path, model: nn.Module, optimiser: Optimiser, settings: Mapping[str, Any]
+) -> TrainingProgress:
     """Restore model and optimiser from a run with the same settings."""
     check_same(path, settings)
     progress = read_progress(path)
@@ -94,10 +97,10 @@ def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, settings
     return progress
 
 
-def read_progress(path: Path) -> Progress:
+def read_progress(path: Path) -> TrainingProgress:
     """How far the run of a checkpoint has come."""
     with _damaged(path), safe_open(path, "pt") as file:
-        progress = Progress(**json.loads(file.metadata()["progress"]))
+        progress = TrainingProgress(**json.loads(file.metadata()["progress"]))
         progress.best = [(score, epoch) for score, epoch in progress.best]
         progress.leader = (
             (progress.leader[0], progress.leader[1]) if progress.leader else min(progress.best, default=None)

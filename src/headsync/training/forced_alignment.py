@@ -76,7 +76,7 @@ def first_frames(log_p_BTV: Tensor, frames_B: Tensor, targets_BL: Tensor) -> Ten
 def align_words(model: Path, utterances: Sequence[Utterance]) -> dict[str, tuple[AlignedWord, ...]]:
     """The words of each utterance, by CTC of a model; utterances with too few frames for their text are left out."""
     folder = load_folder(model)
-    network = TorchEngine.load(folder, None, 1).model
+    network = TorchEngine.load(folder, 1).model
     aligned = {utterance.id: _align_words(folder, network, utterance) for utterance in utterances}
     return {name: words for name, words in aligned.items() if words}
 

@@ -24,15 +24,16 @@ from headsync.errors import ConfigError, DataError
 from headsync.model_folder import VOCABULARY, checksummed, find, save_language_folder
 from headsync.nn.lstm_lm import LanguageNetwork
 from headsync.text.vocabulary import Vocabulary, build_vocabulary
+from headsync.training import Say
 from headsync.training.batches import PADDING
 from headsync.training.bucketing import Share, Split, grouped
-from headsync.training.checkpoint import Optimiser, Progress
+from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.losses import Losses
 from headsync.training.model_card import language_model_card
 from headsync.training.report import Style
 from headsync.training.schedule import decayed
-from headsync.training.trainer import Epoch, Say, Task, Trainer, check_folder, part_of_pass
+from headsync.training.trainer import Epoch, Task, Trainer, check_folder, part_of_pass
 
 
 class Sentences(NamedTuple):
@@ -42,7 +43,7 @@ class Sentences(NamedTuple):
     targets_BL: Tensor  # the tokens and <eos>; PADDING behind
 
 
-class Perplexity(NamedTuple):
+class DevPerplexity(NamedTuple):
     """Means over the tokens of a text, sentence ends included, in natural logarithms."""
 
     loss: float  # of a token
@@ -50,13 +51,13 @@ class Perplexity(NamedTuple):
     word_perplexity: float  # of a word, with its space or sentence end
 
     @classmethod
-    def of(cls, total: float, tokens: int, words: int) -> Perplexity:
+    def of(cls, total: float, tokens: int, words: int) -> DevPerplexity:
         """From the sum over `tokens`, which spell `words`; both count sentence ends."""
         return cls(total / tokens, _exp(total / tokens), _exp(total / words))
 
 
 @dataclass
-class LmTask(Task[Sentences, Perplexity]):
+class LmTask(Task[Sentences, DevPerplexity]):
     """The training of a language model."""
 
     config: Config
@@ -73,11 +74,11 @@ class LmTask(Task[Sentences, Perplexity]):
         "tokens/s",
     )
 
-    def batches(self, progress: Progress, split: Split) -> Epoch[Sentences]:
+    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Sentences]:
         rows = self.rows(progress.epoch)
         return Epoch(len(rows), self._shares(rows[progress.batch :], split))
 
-    def rate(self, progress: Progress) -> float:
+    def rate(self, progress: TrainingProgress) -> float:
         language = self.config.language
         return decayed(progress.epoch, language.rate, language.decay, language.decay_after)
 
@@ -85,7 +86,7 @@ class LmTask(Task[Sentences, Perplexity]):
         total, tokens = token_losses(network, self._to_device(part))
         return Losses(total / tokens, {})
 
-    def evaluate(self, update: int, ranks: Ranks) -> Perplexity:
+    def evaluate(self, update: int, ranks: Ranks) -> DevPerplexity:
         sums = torch.zeros(2, dtype=torch.float64)
         rows = plan(self.dev.lengths, self.config.language.batch_tokens, 0, 0)
         for numbers in rows[ranks.rank :: ranks.count]:
@@ -93,9 +94,9 @@ class LmTask(Task[Sentences, Perplexity]):
             total, tokens = token_losses(self.model, self._to_device(batch))
             sums += torch.tensor([float(total), tokens], dtype=torch.float64)
         total_loss, total_tokens = ranks.total(sums).tolist()
-        return Perplexity.of(total_loss, int(total_tokens), self.dev.words + len(self.dev))
+        return DevPerplexity.of(total_loss, int(total_tokens), self.dev.words + len(self.dev))
 
-    def card(self, progress: Progress, result: Perplexity) -> str:
+    def card(self, progress: TrainingProgress, result: DevPerplexity) -> str:
         texts = (len(self.train), self.train.words)
         return language_model_card(self.config, self.vocabulary, self.model, texts, progress, result._asdict())
 
@@ -129,7 +130,7 @@ class LmTask(Task[Sentences, Perplexity]):
         return Sentences(*(tensor.to(self.model.output.weight.device) for tensor in part))
 
 
-def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Sentences, Perplexity]:
+def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Sentences, DevPerplexity]:
     """Read the texts, build the network, and load the last checkpoint if there is one."""
     train_texts, dev_texts = _read_texts(config)
     vocabulary = ranks.shared(lambda: _vocabulary(config, train_texts))

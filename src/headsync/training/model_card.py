@@ -9,7 +9,7 @@ from torch import nn
 from headsync.config import Config
 from headsync.corpora.lm_text import HELD_OUT
 from headsync.text.vocabulary import Vocabulary
-from headsync.training.checkpoint import Progress
+from headsync.training.checkpoint import TrainingProgress
 
 RECOGNISER = """\
 # {name}
@@ -51,7 +51,7 @@ def recogniser_card(
     vocabulary: Vocabulary,
     model: nn.Module,
     utterances: int,
-    progress: Progress,
+    progress: TrainingProgress,
     dev: tuple[float, str],
 ) -> str:
     """The card of a recogniser; `dev` is its loss, and its errors in words."""
@@ -75,7 +75,7 @@ def recogniser_card(
 
 
 def language_model_card(
-    config: Config, vocabulary: Vocabulary, model: nn.Module, texts: tuple[int, int], progress: Progress,
+    config: Config, vocabulary: Vocabulary, model: nn.Module, texts: tuple[int, int], progress: TrainingProgress,
     dev: Mapping[str, float],
 ) -> str:  # fmt: skip
     """The card of a language model; `texts` are the numbers of sentences and words."""
@@ -90,7 +90,7 @@ def language_model_card(
     )
 
 
-def _common(config: Config, vocabulary: Vocabulary, model: nn.Module, progress: Progress) -> dict[str, object]:
+def _common(config: Config, vocabulary: Vocabulary, model: nn.Module, progress: TrainingProgress) -> dict[str, object]:
     return {
         "name": config.training.folder.rstrip("/").split("/")[-1],
         "parameters": sum(p.numel() for p in model.parameters()) / 1e6,

@@ -27,7 +27,7 @@ from headsync.config import Config, DataConfig, DecoderConfig, DecodingConfig, E
 from headsync.errors import DataError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.frame_rate import SAMPLE_RATE
-from headsync.model_folder import CARD, WEIGHTS, checksummed, save_folder
+from headsync.model_folder import CARD, WEIGHTS, Weights, checksummed, save_folder
 from headsync.nn.model import Model
 from headsync.nn.rotary import rotated_entries
 from headsync.nn.rotary_encoder import RotaryEncoder
@@ -38,8 +38,6 @@ try:
     from onnx import numpy_helper
 except ModuleNotFoundError:
     raise ModelError("onnx is not installed, and weights are read with it; pip install 'headsync[train]'") from None
-
-Weights = dict[str, npt.NDArray[Any]]
 
 CARD_TEXT = """\
 # Moonshine, imported

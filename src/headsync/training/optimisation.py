@@ -21,7 +21,7 @@ from headsync.attention.cif import CIF
 from headsync.config import TrainingConfig
 from headsync.errors import TrainingError
 from headsync.training.bucketing import Share
-from headsync.training.checkpoint import Optimiser, Progress
+from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.distributed import Ranks
 from headsync.training.losses import Losses
 
@@ -42,13 +42,13 @@ class Updater:
         if settings.precision == "float16":
             self.scaler = torch.amp.GradScaler(ranks.device.type, FIRST_SCALE)
 
-    def restore_scale(self, progress: Progress) -> None:
+    def restore_scale(self, progress: TrainingProgress) -> None:
         """Continue with the loss scale of a checkpoint."""
         if self.scaler and progress.scale:
             state = {"scale": progress.scale, "_growth_tracker": progress.growth}
             self.scaler.load_state_dict({**self.scaler.state_dict(), **state})
 
-    def store_scale(self, progress: Progress) -> None:
+    def store_scale(self, progress: TrainingProgress) -> None:
         """Write the loss scale down for a checkpoint."""
         if self.scaler:
             state = self.scaler.state_dict()

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headsync._atomic_write import write_atomically
 from headsync.errors import TrainingError
-from headsync.training import checkpoint
+from headsync.training.checkpoint import TrainingProgress
 
 LINE_SECONDS = 30.0  # between lines if the output is not a terminal
 SMOOTHING = 0.98
@@ -34,7 +34,7 @@ class Style(NamedTuple):
 class Report:
     """Use as a context. A resumed run cuts the log back to its checkpoint, so no update is logged twice."""
 
-    def __init__(self, folder: Path, style: Style, epochs: int, progress: checkpoint.Progress) -> None:
+    def __init__(self, folder: Path, style: Style, epochs: int, progress: TrainingProgress) -> None:
         self.log_path = folder / "log.jsonl"
         cut_back(self.log_path, progress)
         self.log = self.log_path.open("a", encoding="utf-8")
@@ -56,14 +56,14 @@ class Report:
             self.log.close()
             self.board.close()
 
-    def epoch(self, progress: checkpoint.Progress, batches: int) -> None:
+    def epoch(self, progress: TrainingProgress, batches: int) -> None:
         """A new epoch begins, or the rest of one."""
         self.batches = batches
         if self.task is not None:
             self.bar.remove_task(self.task)
         self.task = self.bar.add_task("", total=batches, completed=progress.batch)
 
-    def update(self, progress: checkpoint.Progress, figures: Mapping[str, float], amount: int) -> None:
+    def update(self, progress: TrainingProgress, figures: Mapping[str, float], amount: int) -> None:
         """One update was made, with so many frames or tokens."""
         for name, value in figures.items():
             self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
@@ -75,7 +75,7 @@ class Report:
             self.line = time.monotonic()
             self._print(f"{self._text(progress)}  batch {progress.batch}/{self.batches}")
 
-    def dev(self, progress: checkpoint.Progress, result: Any) -> None:
+    def dev(self, progress: TrainingProgress, result: Any) -> None:
         """An epoch was evaluated."""
         values = {name: value for name, value in result._asdict().items() if value is not None}
         self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
@@ -97,7 +97,7 @@ class Report:
             for name, value in values.items():
                 self.board.add_scalar(f"{part}/{name}", value, entry["update"])
 
-    def _text(self, progress: checkpoint.Progress) -> str:
+    def _text(self, progress: TrainingProgress) -> str:
         """At most about 60 characters, so that a bar and the time left fit into 80 columns."""
         speed = self.amount / self.style.per_unit / (time.monotonic() - self.since)
         place = f"epoch {progress.epoch + 1}/{self.epochs} update {progress.update}"
@@ -116,13 +116,13 @@ class SilentReport(Report):
     def __exit__(self, *reason: object) -> None:
         pass
 
-    def epoch(self, progress: checkpoint.Progress, batches: int) -> None:
+    def epoch(self, progress: TrainingProgress, batches: int) -> None:
         pass
 
-    def update(self, progress: checkpoint.Progress, figures: Mapping[str, float], amount: int) -> None:
+    def update(self, progress: TrainingProgress, figures: Mapping[str, float], amount: int) -> None:
         pass
 
-    def dev(self, progress: checkpoint.Progress, result: Any) -> None:
+    def dev(self, progress: TrainingProgress, result: Any) -> None:
         pass
 
     def flush(self) -> None:
@@ -139,7 +139,7 @@ def _disk_errors(log: Path) -> Iterator[None]:
         ) from None
 
 
-def cut_back(log: Path, progress: checkpoint.Progress) -> None:
+def cut_back(log: Path, progress: TrainingProgress) -> None:
     """Drop the lines after the last checkpoint; their updates will be made again."""
     if not log.exists():
         return

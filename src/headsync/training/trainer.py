@@ -23,11 +23,12 @@ from headsync.config import Config
 from headsync.errors import ConfigError
 from headsync.model_folder import CARD, WEIGHTS, checksummed
 from headsync.text.vocabulary import Vocabulary
+from headsync.training import Say
 from headsync.training.allocator import keep_memory
 from headsync.training.bucketing import Share, Split
 from headsync.training.checkpoint import (
     Optimiser,
-    Progress,
+    TrainingProgress,
     average_epochs,
     check_same,
     load_checkpoint,
@@ -53,7 +54,6 @@ class Result(Protocol):
 
 P = TypeVar("P")  # a part of a batch
 R = TypeVar("R", bound=Result)
-Say = Callable[[str], None]
 
 
 class Epoch(NamedTuple, Generic[P]):
@@ -74,11 +74,11 @@ class Task(ABC, Generic[P, R]):
     remedy: str  # for a gradient that is not finite
 
     @abstractmethod
-    def batches(self, progress: Progress, split: Split) -> Epoch[P]:
+    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[P]:
         """The rest of the current epoch."""
 
     @abstractmethod
-    def rate(self, progress: Progress) -> float:
+    def rate(self, progress: TrainingProgress) -> float:
         """The learning rate of the next update."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Task(ABC, Generic[P, R]):
         """Evaluate the weights after this update on the development set."""
 
     @abstractmethod
-    def card(self, progress: Progress, result: R) -> str:
+    def card(self, progress: TrainingProgress, result: R) -> str:
         """The text of the model card."""
 
     @abstractmethod
@@ -101,11 +101,11 @@ class Task(ABC, Generic[P, R]):
         """What epochs are compared by; the smallest is the best."""
         return result.loss
 
-    def candidates(self, progress: Progress) -> list[tuple[float, int]]:
+    def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
         """Scores and numbers of the earlier epochs that the current epoch is compared with."""
         return progress.best
 
-    def may_stop(self, progress: Progress) -> bool:
+    def may_stop(self, progress: TrainingProgress) -> bool:
         """Whether patience may end the run."""
         return True
 
@@ -118,7 +118,7 @@ class Trainer(Generic[P, R]):
         self.settings = task.config.training
         self.folder = Path(self.settings.folder)
         self.model_folder, self.checkpoint = self.folder / MODEL, self.folder / CHECKPOINT
-        self.progress = Progress(settings=fixed_settings(task.config, task.vocabulary))
+        self.progress = TrainingProgress(settings=fixed_settings(task.config, task.vocabulary))
         self.updater = Updater(task.model, task.optimiser, self.settings, ranks)
         self.consistent = True  # False while weights, counters and log may be of different updates
         self._resume()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, VOCABULARY, WEIGHTS, find
 from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
+from headsync.training import Say
 from headsync.training.batches import statistics_of
 
 OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
@@ -26,7 +27,7 @@ DISTANCES = ".distance_bias"
 LAYERS = "encoder.layers."
 
 
-def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Callable[[str], None]) -> None:
+def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Say) -> None:
     """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same.
 
     With two runs to start from, the encoder is that of the one and all else that of the other. An encoder with more
@@ -70,9 +71,7 @@ def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
     return F.pad(found.unsqueeze(0), (more, more), mode="replicate").squeeze(0)
 
 
-def take_statistics(
-    path: Path, config: Config, utterances: Sequence[Utterance], say: Callable[[str], None]
-) -> Statistics:
+def take_statistics(path: Path, config: Config, utterances: Sequence[Utterance], say: Say) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
     source, columns = config.training.encoder_from or config.training.start_from, config.columns
     if not path.exists() and source:
