@@ -202,7 +202,7 @@ class DataConfig:
     tokens: Literal["characters", "bpe", "unigram", "words"] = "characters"
     bpe_size: int = 5000  # tokens of a vocabulary of BPE or of a unigram model
     unknown: bool = False  # whether <unk> is a token, for what occurs elsewhere and not in `train`
-    published_classes: int = 0  # how many the published system has, to be told of a difference; 0: none is known
+    published_classes: int = 0  # output classes of the published system; training warns of a difference; 0: unknown
     workers: int = 1  # processes that prepare batches
 
     def __post_init__(self) -> None:
@@ -236,7 +236,7 @@ class TrainingConfig:
     warmup_updates: int = 25_000
     clip_norm: float = 5.0
     untruncated_updates: int = 0  # first phase, in which no step is halted
-    sharpen_updates: int = 0  # after it: in so many updates the energies' factor rises to decoder.sharpness
+    sharpen_updates: int = 0  # updates after it in which the energies' factor rises to decoder.sharpness
     average: int = 5  # checkpoints averaged at the end
     average_of: Literal["best", "last"] = "best"
     criterion: Literal["loss", "accuracy"] = "loss"  # on the dev set, by which epochs are the best
@@ -293,7 +293,7 @@ class LanguageConfig:
     optimiser: Literal["adam", "sgd"] = "adam"
     rate: float = 0.001
     decay: float = 1.0  # of the rate, with every epoch
-    decay_after: int = 1  # but not in the first so many epochs
+    decay_after: int = 1  # epochs before the decay begins
     batch_tokens: int = 8_000  # padding included
 
     def __post_init__(self) -> None:

@@ -15,10 +15,10 @@ NEVER, NONE = -1, 0
 
 
 def keep_memory() -> None:
-    """Let the C library keep what is given back. Where it is another one, or told what to do, nothing happens."""
+    """Let glibc keep freed memory. Other C libraries, and settings of the environment, are left alone."""
     libc = ctypes.CDLL(None) if os.name == "posix" else None
-    told = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
-    if libc is None or told or not hasattr(libc, "gnu_get_libc_version"):
+    is_configured = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if libc is None or is_configured or not hasattr(libc, "gnu_get_libc_version"):
         return
     libc.mallopt(TRIM_THRESHOLD, NEVER)
     libc.mallopt(MMAP_MAX, NONE)

@@ -64,7 +64,7 @@ class Report:
         self.task = self.bar.add_task("", total=batches, completed=progress.batch)
 
     def update(self, progress: TrainingProgress, figures: Mapping[str, float], amount: int) -> None:
-        """One update was made, with so many frames or tokens."""
+        """One update was made, with this number of frames or tokens."""
         for name, value in figures.items():
             self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
         self._write("train", figures, {"update": progress.update, **figures})
