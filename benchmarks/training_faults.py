@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-import headsync.training.asr_task  # imported once, before commands are forked
+import headsync.training.asr_task  # noqa: F401  # imported once, before commands are forked
 from headsync.cli.app import main as headsync_main
 from headsync.corpora import toy
 from headsync.errors import HeadsyncError
@@ -108,8 +108,9 @@ def kills(recipe: Path, work: Path, arguments: argparse.Namespace) -> Iterator[R
 def torchrun(recipe: Path, folder: Path) -> subprocess.Popen[bytes]:
     meeting = ["--nproc-per-node=2", "--max-restarts=100", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     command = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "headsync", "train", str(recipe)]
-    quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([*command, f"training.folder={folder}", *LONG], **quiet)
+    one_thread, nowhere = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.DEVNULL
+    arguments = [f"training.folder={folder}", *LONG]
+    return subprocess.Popen([*command, *arguments], env=one_thread, stdout=nowhere, stderr=nowhere)
 
 
 def kill(agent: subprocess.Popen[bytes], who: str) -> None:
@@ -195,14 +196,14 @@ def full(recipe: Path, work: Path, _: argparse.Namespace) -> Iterator[Row]:
     """Run each command on a disk that is too small, for several sizes; make room and run it again."""
     for name, command in commands(recipe).items():
         expected = work / f"expected-{name}" / "out"
-        headsync(*command(expected))
+        run_command(*command(expected))
         need = sum(path.stat().st_size for path in expected.rglob("*"))
         answers, lost = [], []
         for step in range(STEPS):
             with disk(work / "disk", 65_536 + need * step // STEPS) as mounted:
-                answers.append(answer(headsync(*command(mounted / "out")), mounted))
+                answers.append(answer(run_command(*command(mounted / "out")), mounted))
                 mount("remount,size=1g", mounted)
-                code, errors = headsync(*command(mounted / "out"))
+                code, errors = run_command(*command(mounted / "out"))
                 lost.append(difference(expected, mounted / "out") if code == 0 else errors)
         yield f"disk full, `headsync {name}`", STEPS, counted(answers), ", ".join(sorted(set(lost)))
 
@@ -212,15 +213,15 @@ def read_only(recipe: Path, work: Path, _: argparse.Namespace) -> Iterator[Row]:
     for name, command in commands(recipe).items():
         expected, answers, lost = work / f"expected-{name}" / "out", [], []
         if not expected.exists():
-            headsync(*command(expected))
+            run_command(*command(expected))
         for begun in (False, True):
             with disk(work / "disk", 2**30) as mounted:
                 if begun:
-                    headsync(*command(mounted / "out"), *(["training.epochs=1"] if name == "train" else []))
+                    run_command(*command(mounted / "out"), *(["training.epochs=1"] if name == "train" else []))
                 mount("remount,ro", mounted)
-                answers.append(answer(headsync(*command(mounted / "out")), mounted))
+                answers.append(answer(run_command(*command(mounted / "out")), mounted))
                 mount("remount,rw", mounted)
-                code, errors = headsync(*command(mounted / "out"))
+                code, errors = run_command(*command(mounted / "out"))
                 lost.append(difference(expected, mounted / "out") if code == 0 else errors)
         yield f"read-only disk, `headsync {name}`", 2, counted(answers), ", ".join(sorted(set(lost)))
 
@@ -235,7 +236,7 @@ def commands(recipe: Path) -> dict[str, Callable[[Path], list[str]]]:
     }
 
 
-def headsync(*arguments: str) -> tuple[int, str]:
+def run_command(*arguments: str) -> tuple[int, str]:
     """Exit code and standard error of a command, in a forked process."""
     with tempfile.TemporaryFile() as errors:
         pid = os.fork()

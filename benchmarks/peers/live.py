@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from digits import environment, normalised, prepare
@@ -68,7 +69,7 @@ def events_of(shown: list) -> TimedEvents:
     return TimedEvents(events, 0.0, [each[-1] for each in shown])
 
 
-def measured(results: dict, texts: dict[str, str], times: dict[str, list[TimedWord]]) -> dict:
+def measured(results: dict, texts: dict[str, str], times: Mapping[str, Sequence[TimedWord]]) -> dict:
     """The figures of one recogniser."""
     counts, delays, stability = ErrorCounts(), Delays(), Stability()
     for name, result in results.items():

@@ -51,7 +51,8 @@ def after_silence(utterances: list[Utterance], folder: Path, seconds: float) -> 
 
 def row(settings: SearchSettings, models: list[Path], spoken: list[Utterance], late: list[Utterance]) -> str:
     """A line of the table: the figures of every model with these settings."""
-    recognizers = [Recognizer.load(model, whole_recording=True, **settings) for model in models]
+    whole: SearchSettings = {**settings, "whole_recording": True}
+    recognizers = [Recognizer.load(model, **whole) for model in models]
     reports, after = ([evaluate(one, utterances) for one in recognizers] for utterances in (spoken, late))
     cells = [
         str(settings["policy"]),
