@@ -202,7 +202,7 @@ def rotate(x_BHTK: Tensor, table: Tensor) -> Tensor:
 
 
 def mixed_precision() -> torch.autocast:
-    """bfloat16 for the matrix products of training: about twice as fast on processors that have it."""
+    """bfloat16 for the matrix products of training, on processors that have it."""
     return torch.autocast("cpu", torch.bfloat16)
 
 

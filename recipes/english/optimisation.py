@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -39,10 +37,9 @@ class Schedule:
 class Run(Generic[M]):
     """The state of a run; it continues from its folder's checkpoint if there is one."""
 
-    def __init__(self, model: M, schedule: Schedule, folder: Path, parts: Sequence[nn.Module] = ()) -> None:
-        """`parts` have their gradients clipped separately; default: the whole model."""
+    def __init__(self, model: M, schedule: Schedule, folder: Path) -> None:
         self.model, self.average, self.schedule, self.folder = model, copy.deepcopy(model), schedule, folder
-        self.updates, self.parts = 0, parts or [model]
+        self.updates = 0
         self.optimiser = torch.optim.AdamW(
             model.parameters(), schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.weight_decay
         )
@@ -55,11 +52,11 @@ class Run(Generic[M]):
 
     def update(self) -> None:
         """One update from the gradients; one that is not finite is skipped."""
-        norm = sum(nn.utils.clip_grad_norm_(part.parameters(), 1.0) for part in self.parts)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.updates += 1
         for group in self.optimiser.param_groups:
             group["lr"] = self.schedule.at(self.updates)
-        if math.isfinite(norm):
+        if torch.isfinite(norm):
             self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         keep = min(self.schedule.ema, 1 - 1 / (1 + self.updates))

@@ -120,7 +120,7 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     else:
         start = Recogniser.converted(MECHANISM, vocabulary, arguments.cache)
     schedule = Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01)
-    run = Run(start, schedule, arguments.folder, [start.decoder, start.ctc])
+    run = Run(start, schedule, arguments.folder)
     saved = time.monotonic()
     for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:

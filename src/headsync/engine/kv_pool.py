@@ -128,7 +128,7 @@ class Past:
         return Past(self.pool, np.concatenate([self.slots_BL, new_B[:, None]], 1), self.written_B + 1)
 
     def compacted(self) -> Past:
-        """The same value, in a pool of its own if these hypotheses name less than half of this one."""
+        """The same value, in a new pool if these hypotheses use less than half of this one."""
         if self.pool.used <= 2 * self.slots_BL.shape[1] + SPARE_SLOTS:
             return self
         slots_P = self._named_slots()

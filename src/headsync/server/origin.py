@@ -1,5 +1,5 @@
 """Origin check of WebSockets, as ASGI middleware. Browsers let any page open a WebSocket to any host; this one accepts
-only pages of its own host and of the allowed origins. Programs that are not browsers send no Origin and are accepted.
+only pages of the same host and of the allowed origins. Programs that are not browsers send no Origin and are accepted.
 """
 
 from __future__ import annotations
