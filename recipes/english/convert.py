@@ -244,7 +244,7 @@ class OnlineDecoder(nn.Module):
 
 
 class Batch(NamedTuple):
-    """Cached states with their text: inputs begin with BOS, targets end with EOS (-100 where nothing counts)."""
+    """States with their text: inputs begin with BOS, targets end with EOS (-100 where nothing counts)."""
 
     states: Tensor
     seen: Tensor
@@ -254,11 +254,14 @@ class Batch(NamedTuple):
 
 def collate(rows: Sequence[dict[str, Any]], states: States, vocabulary: Vocabulary) -> Batch:
     """Rows of a cache's index as tensors."""
-    texts = [vocabulary.encode(row["text"]) for row in rows]
-    found = [states(row) for row in rows]
-    T, L = max(map(len, found)), max(map(len, texts)) + 1
-    batch = torch.stack([F.pad(s, (0, 0, 0, T - len(s))) for s in found])
-    seen = torch.arange(T) < torch.tensor([len(s) for s in found])[:, None]
+    return padded_batch([states(row) for row in rows], [vocabulary.encode(row["text"]) for row in rows])
+
+
+def padded_batch(states: Sequence[Tensor], texts: Sequence[Sequence[int]]) -> Batch:
+    """States and tokens of utterances as tensors."""
+    T, L = max(map(len, states)), max(map(len, texts)) + 1
+    batch = torch.stack([F.pad(s, (0, 0, 0, T - len(s))) for s in states])
+    seen = torch.arange(T) < torch.tensor([len(s) for s in states])[:, None]
     inputs = torch.tensor([[1, *t] + [EOS] * (L - 1 - len(t)) for t in texts])
     targets = torch.tensor([[*t, EOS] + [-100] * (L - 1 - len(t)) for t in texts])
     return Batch(batch, seen, inputs, targets)

@@ -9,7 +9,7 @@
 `tiny` and `base` write LABELS/CORPUS-TEACHER.jsonl (--dev: CORPUS-dev-TEACHER.jsonl): id, tokens and text. A run that
 was stopped continues after the last line. The policies of `merge`:
 
-- A corpus whose text has case and punctuation (Common Voice) keeps it, read or not.
+- A corpus whose text has case and punctuation (Common Voice, digits) keeps it, read or not.
 - Other references get the formatting of the teacher that is nearer to them: a word of the reference that the teacher
   also has (same letters; "Mr." counts as "mister") is written as the teacher writes it, with its punctuation; every
   other word stays in lower case. The first word is capitalised. An utterance of four words or more of
@@ -39,8 +39,8 @@ from moonshine import BOS, EOS, Decoder, Encoder, Tokenizer, file, frames_of
 from score import normalised, word_errors
 from speech import LABELS, Utterance, batches, fixed_subset, has_manifest, levelled, padded, read_manifest, samples_of
 
-CORPORA = ("librispeech", "commonvoice", "harpervalley", "commonvoice-v1", "unlabelled")
-FORMATTED = ("commonvoice",)
+CORPORA = ("librispeech", "commonvoice", "harpervalley", "commonvoice-v1", "unlabelled", "speechocean", "digits")
+FORMATTED = ("commonvoice", "digits")
 SHARD = 768  # utterances sorted by length together
 AGREEMENT, DAMAGED, FEW = 0.10, 0.80, 4
 BASE_LAYERS, BASE_HEADS, BASE_HEAD = 8, 8, 52

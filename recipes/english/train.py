@@ -5,11 +5,11 @@
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's
-embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. The first updates do not halt, and
-CTC's large first gradients do not reach the frames. The rate rises, stays, and falls to zero over the last third of the
+embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. Half of the cross-entropy is to the
+text, half to the teacher's probabilities (`targets.py`). The first updates do not halt, and CTC's large first
+gradients do not reach the frames. The rate rises, stays, and falls to zero over the last third of the
 updates; the moving average of the weights is what is evaluated and kept. The encoder stays frozen here: its states come
-from `cache.py`. The last stage, all layers together at a low rate, needs the encoder in the loop and is not written
-yet.
+from `cache.py`. `joint.py` is the next stage.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from optimisation import Run, Schedule
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS
+from targets import Soft, Targets
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
 FOLDER = RUNS / "train/last"
 MECHANISM = "hs-dacs"
-CTC_WEIGHT, SMOOTHING = 0.3, 0.1
+CTC_WEIGHT, SOFT_WEIGHT = 0.3, 0.5
 UNTRUNCATED = 200  # first updates, in which no step is halted
 FRAMES = 6000  # of a batch
 SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
@@ -76,14 +77,13 @@ class Recogniser(nn.Module):
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
-    def losses(self, batch: Batch, halting: bool) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Batch, soft: Soft, halting: bool) -> tuple[Tensor, Tensor]:
         """CTC of every second row, and cross-entropy with what the sums of the steps lack, both per token."""
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, halting)
             ctc_logits = self.ctc(frames[::2] if halting else frames[::2].detach())
-        entropy = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=SMOOTHING)
-        entropy = entropy + REACH_WEIGHT * shortfall(step, batch)
+        entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
         targets = batch.targets[::2]
         lengths = (targets >= 0).sum(-1) - 1
         log_p = ctc_logits.float().log_softmax(-1).transpose(0, 1)
@@ -96,6 +96,14 @@ class Recogniser(nn.Module):
         frames, _ = self.decoder.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
         best = self.ctc(frames)[0].argmax(-1).tolist()
         return [t for t, before in zip(best, [0, *best[:-1]], strict=True) if t and t != before]
+
+
+def cross_entropy(logits_BLV: Tensor, targets_BL: Tensor, soft: Soft) -> Tensor:
+    """Mean over all tokens, half to the text and half to the teacher's probabilities."""
+    log_p = logits_BLV.float().log_softmax(-1)
+    text = log_p.gather(-1, targets_BL.clamp(min=0)[..., None])[..., 0]
+    teacher = (log_p.gather(-1, soft.tokens) * soft.probabilities).sum(-1)
+    return -((1 - SOFT_WEIGHT) * text + SOFT_WEIGHT * teacher)[targets_BL >= 0].mean()
 
 
 def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -> dict[str, float]:
@@ -122,10 +130,10 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     schedule = Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01)
     run = Run(start, schedule, arguments.folder)
     saved = time.monotonic()
-    for batch in endless(arguments.cache, run.updates, vocabulary):
+    for batch, soft in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
-        ctc, entropy = run.model.losses(batch, run.updates >= UNTRUNCATED)
+        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         run.update()
         if run.updates % 20 == 0:
@@ -139,13 +147,14 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     run.save()
 
 
-def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[Batch]:
+def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[Batch, Soft]]:
     """Batches of a cache, pass after pass; what is written to the cache meanwhile joins the next pass."""
     states, rng = States(name), np.random.default_rng([SEED, updates])
     while True:
-        rows = [row for row in read_index(name) if row["text"]]
+        targets, rows = Targets(), [row for row in read_index(name) if row["text"]]
         for part in length_batches(rows, FRAMES, rng):
-            yield collate(part, states, vocabulary)
+            batch = collate(part, states, vocabulary)
+            yield batch, targets.batch([row["id"] for row in part], batch.targets)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from headsync.decoding.encoder_stream import Block
 from headsync.decoding.hypothesis import SpeechFrames
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import Engine, Memory
-from headsync.engine.frame_buffer import FrameBuffer
+from headsync.engine.frame_buffer import FrameBuffer, GrowingArray
 from headsync.frontend.audio import FloatArray
 
 
@@ -31,6 +31,7 @@ class SpeechBuffer:
     log_ctc_TV: FloatArray | None = None
     is_placed: bool = False
     room: FrameBuffer = field(default_factory=FrameBuffer)  # where placed frames grow
+    ctc_room: GrowingArray = field(default_factory=GrowingArray)
     tail: Memory | None = None  # the last placed frames, before they were placed
 
     @property
@@ -47,10 +48,10 @@ class SpeechBuffer:
             new, room = self.room.append(self.memory, self.engine.place(new, self.frames))
         elif self.memory is not None:
             new = _joined(self.memory, new)
-        log_ctc_TV = block.log_ctc_TV[:count]
+        log_ctc_TV, ctc_room = block.log_ctc_TV[:count], self.ctc_room
         if self.log_ctc_TV is not None:
-            log_ctc_TV = np.concatenate([self.log_ctc_TV, log_ctc_TV])
-        return replace(self, memory=new, room=room, tail=tail, log_ctc_TV=log_ctc_TV)
+            log_ctc_TV, ctc_room = ctc_room.append(self.log_ctc_TV, log_ctc_TV)
+        return replace(self, memory=new, room=room, tail=tail, log_ctc_TV=log_ctc_TV, ctc_room=ctc_room)
 
     def from_frame(self, frame: int) -> SpeechBuffer:
         """Without what lies before a frame of the stream; before an utterance is placed."""

@@ -1,0 +1,185 @@
+"""Train encoder, CTC and online decoder together at a low rate: the last stage.
+
+    python recipes/english/joint.py                   # continues from runs/english/joint/last
+    python recipes/english/joint.py --threads 2
+
+The encoder starts from `adapt.py`, CTC and decoder from `train.py`. An update is a batch of streams of one to several
+utterances with pauses, augmented (`augment.py`), with block sizes and phase drawn for each update, so that one model
+serves several delays. Its utterances are cut out of the states, so CTC and the decoder see states from the start and
+from the middle of a stream, with the same losses as in `train.py`. The checkpoint has the moving average of the weights
+of encoder (encoder.) and recogniser (recogniser.).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from adapt import SHAPES
+from augment import augmented, finished, noise
+from cache import development, labelled
+from convert import Batch, padded_batch
+from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
+from optimisation import Run, Schedule
+from safetensors.torch import load_file
+from score import word_error_rate
+from speech import RUNS, Utterance, levelled, padded, samples_of
+from targets import Targets
+from torch import Tensor, nn
+from train import CTC_WEIGHT, MECHANISM, Recogniser
+from vocabulary import Vocabulary
+
+FOLDER = RUNS / "joint/last"
+SECONDS = 96.0  # of speech in an update
+STREAM = (4.0, 26.0)  # seconds of a stream
+SEED, SAVE_MINUTES, EVALUATE_UPDATES, EVALUATED = 1, 4.0, 200, 30
+
+
+class Whole(nn.Module):
+    """Encoder, CTC and decoder."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.encoder, self.recogniser = Encoder(), Recogniser(MECHANISM, tokens)
+
+    @staticmethod
+    def from_stages(tokens: int, encoder: Path, recogniser: Path) -> Whole:
+        """The weights of the stages before."""
+        whole = Whole(tokens)
+        whole.encoder.load_state_dict(load_file(encoder / "model.safetensors"))
+        whole.recogniser.load_state_dict(load_file(recogniser / "model.safetensors"))
+        return whole
+
+    def states(self, samples_BN: Tensor, lengths_B: Tensor, shape: Shape, phase: int) -> Tensor:
+        """Streaming states of whole streams; `phase` frames of the first block lie before the start."""
+        front, _ = self.encoder.front(samples_BN)
+        frames = torch.tensor([frames_of(int(n)) for n in lengths_B])
+        valid = torch.arange(front.shape[1]) < frames[:, None]
+        with mixed_precision():
+            found = self.encoder.blocks(F.pad(front, (0, 0, phase, 0)), shape, F.pad(valid, (phase, 0)))
+        return found[:, phase:].float()
+
+
+class Stream(NamedTuple):
+    """Samples of utterances with pauses; first frame and number of frames of each."""
+
+    samples: np.ndarray
+    utterances: list[Utterance]
+    places: list[tuple[int, int]]
+
+
+def build_stream(utterances: list[Utterance], rng: np.random.Generator) -> Stream:
+    """Join augmented utterances; each starts at a multiple of a pair of states."""
+    parts, places, place = list[np.ndarray](), [], 0
+    for utterance in utterances:
+        samples = augmented(levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2) / 20)), rng)
+        pause = np.zeros(int(rng.exponential(0.4) * RATE), np.float32)
+        pause = np.pad(pause, (0, -(len(samples) + len(pause)) % (2 * HOP)))
+        places.append((place // HOP, frames_of(len(samples))))
+        parts += [samples, pause]
+        place += len(samples) + len(pause)
+    row = np.concatenate(parts)
+    row = row + noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
+    return Stream(np.pad(finished(row, rng), (0, FIELD)), utterances, places)
+
+
+def choose(utterances: Sequence[Utterance], rng: np.random.Generator) -> Iterator[list[Utterance]]:
+    """Streams of about the same length that make an update."""
+    length, total = rng.uniform(*STREAM), 0.0
+    while total < SECONDS:
+        stream: list[Utterance] = []
+        while not stream or sum(u.seconds for u in stream) < 0.75 * length:
+            stream.append(utterances[rng.integers(len(utterances))])
+        total += sum(u.seconds for u in stream)
+        yield stream
+
+
+def cut(states_BTD: Tensor, streams: Sequence[Stream], vocabulary: Vocabulary) -> Batch:
+    """The utterances of all streams."""
+    found, texts = [], []
+    for row, stream in enumerate(streams):
+        for utterance, (first, count) in zip(stream.utterances, stream.places, strict=True):
+            found.append(states_BTD[row, first : first + count])
+            texts.append(vocabulary.encode(utterance.text or ""))
+    return padded_batch(found, texts)
+
+
+def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
+    """Make all updates of a run."""
+    model = Whole.from_stages(len(vocabulary), arguments.encoder, arguments.decoder)
+    run = Run(model, Schedule(arguments.rate, 40, arguments.updates, 0.99, 0.01), arguments.folder)
+    utterances = [u for _, u in labelled() if u.text and 0.6 <= u.seconds < STREAM[1]]
+    sizes, chances = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
+    targets, saved = Targets(), time.monotonic()
+    while not run.is_over:
+        rng, start = np.random.default_rng([SEED, run.updates]), time.monotonic()
+        streams = [build_stream(part, rng) for part in choose(utterances, rng)]
+        shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
+        samples, lengths = padded([stream.samples for stream in streams])
+        states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
+        batch = cut(states, streams, vocabulary)
+        soft = targets.batch([u.id for stream in streams for u in stream.utterances], batch.targets)
+        ctc, entropy = run.model.recogniser.losses(batch, soft, True)
+        (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
+        run.update()
+        figures = f"ctc {ctc.item():.3f} entropy {entropy.item():.3f} {time.monotonic() - start:.1f} s"
+        print(f"{run.updates} {figures}", flush=True)
+        if time.monotonic() - saved > 60 * SAVE_MINUTES:
+            run.save()
+            saved = time.monotonic()
+        if run.updates % EVALUATE_UPDATES == 0:
+            run.save()
+            print("evaluation", json.dumps(evaluate(run.average, vocabulary, EVALUATED)), flush=True)
+    run.save()
+
+
+@torch.no_grad()
+def evaluate(model: Whole, vocabulary: Vocabulary, count: int) -> dict[str, float]:
+    """WER of CTC alone and of the decoder alone (greedy) on the first utterances of each development set."""
+    found: dict[str, tuple[list[str], list[str], list[str]]] = {}
+    for corpus, utterance in development(count):
+        samples, lengths = padded([samples_of(utterance)])
+        states = model.states(samples, lengths, Shape.of(*SHAPES[0][0]), 0)[0]
+        row = (
+            utterance.text or "",
+            vocabulary.decode(model.recogniser.read_ctc(states)),
+            vocabulary.decode(model.recogniser.decoder.greedy(states, True)),
+        )
+        for column, text in zip(found.setdefault(corpus, ([], [], [])), row, strict=True):
+            column.append(text)
+    rates = {}
+    for corpus, (texts, ctc, decoder) in found.items():
+        rates[f"{corpus} ctc"] = round(word_error_rate(texts, ctc), 2)
+        rates[f"{corpus} decoder"] = round(word_error_rate(texts, decoder), 2)
+    return rates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", type=Path, default=RUNS / "adapt/last", help="checkpoint of adapt.py")
+    parser.add_argument("--decoder", type=Path, default=RUNS / "train/last", help="checkpoint of train.py")
+    parser.add_argument("--updates", type=int, default=800)
+    parser.add_argument("--rate", type=float, default=2e-4)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--evaluate", action="store_true", help="measure only")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    vocabulary = Vocabulary()
+    if arguments.evaluate:
+        model = Whole(len(vocabulary)).eval()
+        model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
+        print(json.dumps(evaluate(model, vocabulary, 100)))
+    else:
+        train(arguments, vocabulary)
+
+
+if __name__ == "__main__":
+    main()
