@@ -64,6 +64,28 @@ class Vosk:
         return [(self.utterance - 1, json.loads(result)["text"], True)]
 
 
+class PocketSphinx:
+    def __init__(self, model):
+        from pocketsphinx import Decoder
+
+        self.decoder = Decoder(samprate=RATE, loglevel="FATAL")
+
+    def start(self):
+        self.decoder.start_utt()
+
+    def push(self, piece):
+        self.decoder.process_raw(piece, no_search=False, full_utt=False)
+        return self._text(False)
+
+    def finish(self):
+        self.decoder.end_utt()
+        return self._text(True)
+
+    def _text(self, final):
+        found = self.decoder.hyp()
+        return [(0, found.hypstr if found else "", final)]
+
+
 class Moonshine:
     """Decodes the growing audio again every half second."""
 
@@ -105,6 +127,7 @@ PEERS = {
     "headsync": Headsync,
     "vosk": Vosk,
     "vosk-grammar": lambda model: Vosk(model, json.dumps([*DIGITS.split(), "[unk]"])),
+    "pocketsphinx": PocketSphinx,
     "moonshine": Moonshine,
 }
 

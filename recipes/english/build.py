@@ -29,13 +29,16 @@ STAGES = {
         ["label.py", "tiny", *TEXTS[:3], "--dev", "100"],
         ["label.py", "merge"],
         ["vocabulary.py"],
+        ["targets.py"],
     ],
     "encoder": [["adapt.py", "train"], ["adapt.py", "table", "--checkpoint", LAST]],
     "decoder": [
         ["cache.py", "dev", "--checkpoint", LAST],
-        ["cache.py", "train", "--checkpoint", LAST, "--copies", "2"],
+        ["cache.py", "train", "--checkpoint", LAST, "--copies", "1"],
         ["train.py"],
         ["train.py", "--evaluate"],
+        ["joint.py"],
+        ["joint.py", "--evaluate"],
     ],
     "model": [["export.py", str(RUNS / "english"), "--half"]],
 }

@@ -3,7 +3,7 @@
     python recipes/english/cache.py train --checkpoint runs/english/adapt/last --copies 2
     python recipes/english/cache.py dev --checkpoint runs/english/adapt/last
 
-States are half precision, (frames, 288) under ID#COPY in shards of some 256 utterances (a second of speech takes 24
+States are half precision, (frames, 288) under ID#COPY in shards of 256 utterances (a second of speech takes 24
 kB); index.jsonl says where each is. Copy 0 is the recording as it is, at the start of a stream. In other copies it is
 cut out of a stream of up to 40 s of utterances with pauses, so that most have other speech before them and any block
 phase: the encoder's states move with the time since the start of a stream (for some 15 s, then no more), and a decoder
@@ -141,7 +141,7 @@ def write(
         if heard > 3600 * hours:
             break
         heard += sum(u.seconds for u in part)
-        for copy in range(copies):
+        for copy in range(copies) if copies > 1 else [start // SHARD % 2]:
             path = folder / f"{start // SHARD:05d}-{copy}.safetensors"
             if path.name in done:
                 continue
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("part", choices=["train", "dev"])
     parser.add_argument("--checkpoint", type=Path, help="folder with model.safetensors; none: the untrained encoder")
     parser.add_argument("--name", help="folder under runs/english/cache (train and dev unless told)")
-    parser.add_argument("--copies", type=int, default=2)
+    parser.add_argument("--copies", type=int, default=2, help="1: each shard once, copy 0 and copy 1 in turn")
     parser.add_argument("--hours", type=float, default=1000.0)
     parser.add_argument("--utterances", type=int, default=100, help="of each development set")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """Make a headsync model folder from an adapted encoder and a trained decoder, and compare both with these scripts.
 
-    python recipes/english/export.py OUT                 # runs/english/adapt/last and runs/english/train/last
-    python recipes/english/export.py OUT --half          # weights in half precision
+    python recipes/english/export.py OUT --half          # runs/english/joint/last, weights in half precision
+    python recipes/english/export.py OUT --encoder runs/english/adapt/last --decoder runs/english/train/last
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
 The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
@@ -106,23 +106,36 @@ def compare(model: Model, encoder: Encoder, recogniser: Recogniser, vocabulary: 
     _close("CTC", model.ctc(frames), recogniser.ctc(frames)[..., rows[:-1]], 1e-3)
 
 
+def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Encoder, Recogniser]:
+    """The networks of the checkpoints."""
+    encoder = Encoder.pretrained().eval()
+    recogniser = Recogniser(arguments.mechanism, len(vocabulary)).eval()
+    if arguments.encoder is None and arguments.decoder is None:
+        whole = load_file(arguments.joint / "model.safetensors")
+        for module, prefix in ((encoder, "encoder."), (recogniser, "recogniser.")):
+            module.load_state_dict({n.removeprefix(prefix): x for n, x in whole.items() if n.startswith(prefix)})
+        return encoder, recogniser
+    if arguments.encoder not in (None, "none"):
+        encoder.load_state_dict(load_file(Path(arguments.encoder) / "model.safetensors"))
+    if arguments.decoder not in (None, "none"):
+        recogniser.load_state_dict(load_file(Path(arguments.decoder) / "model.safetensors"))
+    else:
+        recogniser.decoder = OnlineDecoder.pretrained(arguments.mechanism, vocabulary).eval()
+    return encoder, recogniser
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--encoder", default=str(RUNS / "adapt/last"), help="folder of a checkpoint; none: Moonshine's")
-    parser.add_argument("--decoder", default=str(RUNS / "train/last"), help="folder of a checkpoint; none: Moonshine's")
+    parser.add_argument("--joint", type=Path, default=RUNS / "joint/last", help="checkpoint of joint.py")
+    parser.add_argument("--encoder", help="instead of --joint: checkpoint of adapt.py; none: Moonshine's")
+    parser.add_argument("--decoder", help="instead of --joint: checkpoint of train.py; none: Moonshine's")
     parser.add_argument("--mechanism", default="hs-dacs")
     parser.add_argument("--half", action="store_true", help="weights in half precision")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    vocabulary, encoder = Vocabulary(), Encoder.pretrained().eval()
-    recogniser = Recogniser(arguments.mechanism, len(vocabulary)).eval()
-    if arguments.encoder != "none":
-        encoder.load_state_dict(load_file(Path(arguments.encoder) / "model.safetensors"))
-    if arguments.decoder != "none":
-        recogniser.load_state_dict(load_file(Path(arguments.decoder) / "model.safetensors"))
-    else:
-        recogniser.decoder = OnlineDecoder.pretrained(arguments.mechanism, vocabulary).eval()
+    vocabulary = Vocabulary()
+    encoder, recogniser = trained(arguments, vocabulary)
     written, rows = tokens(vocabulary)
     config = settings(arguments.mechanism)
     model = build(config, written.size, encoder, recogniser, rows)

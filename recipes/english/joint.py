@@ -5,9 +5,9 @@
 
 The encoder starts from `adapt.py`, CTC and decoder from `train.py`. An update is a batch of streams of one to several
 utterances with pauses, augmented (`augment.py`), with block sizes and phase drawn for each update, so that one model
-serves several delays. Its utterances are cut out of the states, so CTC and the decoder see states from the start and
-from the middle of a stream, with the same losses as in `train.py`. The checkpoint has the moving average of the weights
-of encoder (encoder.) and recogniser (recogniser.).
+serves several delays. Some pieces are background without text. The pieces are cut out of the states, so CTC and the
+decoder see states from the start and from the middle of a stream, with the same losses as in `train.py`. The checkpoint
+has the moving average of the weights of encoder (encoder.) and recogniser (recogniser.).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from vocabulary import Vocabulary
 FOLDER = RUNS / "joint/last"
 SECONDS = 96.0  # of speech in an update
 STREAM = (4.0, 26.0)  # seconds of a stream
+BACKGROUND = 0.06  # share of pieces without speech
 SEED, SAVE_MINUTES, EVALUATE_UPDATES, EVALUATED = 1, 4.0, 200, 30
 
 
@@ -67,47 +68,77 @@ class Whole(nn.Module):
         return found[:, phase:].float()
 
 
+class Piece(NamedTuple):
+    """Speech with its text, or background without."""
+
+    id: str
+    text: str
+    samples: np.ndarray
+
+
 class Stream(NamedTuple):
-    """Samples of utterances with pauses; first frame and number of frames of each."""
+    """Samples of pieces with pauses; first frame and number of frames of each piece."""
 
     samples: np.ndarray
-    utterances: list[Utterance]
+    pieces: list[Piece]
     places: list[tuple[int, int]]
 
 
-def build_stream(utterances: list[Utterance], rng: np.random.Generator) -> Stream:
-    """Join augmented utterances; each starts at a multiple of a pair of states."""
-    parts, places, place = list[np.ndarray](), [], 0
-    for utterance in utterances:
-        samples = augmented(levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2) / 20)), rng)
-        pause = np.zeros(int(rng.exponential(0.4) * RATE), np.float32)
-        pause = np.pad(pause, (0, -(len(samples) + len(pause)) % (2 * HOP)))
-        places.append((place // HOP, frames_of(len(samples))))
-        parts += [samples, pause]
-        place += len(samples) + len(pause)
-    row = np.concatenate(parts)
-    row = row + noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
-    return Stream(np.pad(finished(row, rng), (0, FIELD)), utterances, places)
+def background(utterances: Sequence[Utterance], rng: np.random.Generator) -> np.ndarray:
+    """One to five seconds of noise, babble of several voices, tones or silence, with a peak of at most 0.5."""
+    kind, length = rng.random(), int(rng.uniform(1, 5) * RATE)
+    samples = np.zeros(length, np.float32)
+    if kind < 0.4:
+        samples += noise(length, rng)
+    elif kind < 0.7:
+        for _ in range(int(rng.integers(4, 9))):
+            voice = levelled(samples_of(utterances[rng.integers(len(utterances))]))
+            samples += np.resize(np.roll(voice, int(rng.integers(len(voice)))), length)
+    elif kind < 0.85:
+        time_N = np.arange(length) / RATE
+        for _ in range(int(rng.integers(1, 5))):
+            note = 110.0 * 2 ** (rng.integers(0, 48) / 12)
+            samples += sum(np.sin(2 * np.pi * k * note * time_N) / k for k in range(1, 6)).astype(np.float32)
+    return levelled(samples) * np.float32(10 ** (-rng.uniform(0, 30) / 20)) if samples.any() else samples
 
 
-def choose(utterances: Sequence[Utterance], rng: np.random.Generator) -> Iterator[list[Utterance]]:
+def choose(utterances: Sequence[Utterance], rng: np.random.Generator) -> Iterator[list[Piece]]:
     """Streams of about the same length that make an update."""
-    length, total = rng.uniform(*STREAM), 0.0
-    while total < SECONDS:
-        stream: list[Utterance] = []
-        while not stream or sum(u.seconds for u in stream) < 0.75 * length:
-            stream.append(utterances[rng.integers(len(utterances))])
-        total += sum(u.seconds for u in stream)
+    length, total = rng.uniform(*STREAM), 0
+    while total < SECONDS * RATE:
+        stream: list[Piece] = []
+        while not stream or sum(len(piece.samples) for piece in stream) < 0.75 * length * RATE:
+            if rng.random() < BACKGROUND:
+                stream.append(Piece("", "", background(utterances, rng)))
+                continue
+            utterance = utterances[rng.integers(len(utterances))]
+            samples = levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2) / 20))
+            stream.append(Piece(utterance.id, utterance.text or "", augmented(samples, rng)))
+        total += sum(len(piece.samples) for piece in stream)
         yield stream
 
 
+def build_stream(pieces: list[Piece], rng: np.random.Generator) -> Stream:
+    """Join pieces; each starts at a multiple of a pair of states."""
+    parts, places, place = list[np.ndarray](), [], 0
+    for piece in pieces:
+        pause = np.zeros(int(rng.exponential(0.4) * RATE), np.float32)
+        pause = np.pad(pause, (0, -(len(piece.samples) + len(pause)) % (2 * HOP)))
+        places.append((place // HOP, frames_of(len(piece.samples))))
+        parts += [piece.samples, pause]
+        place += len(piece.samples) + len(pause)
+    row = np.concatenate(parts)
+    row = row + noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
+    return Stream(np.pad(finished(row, rng), (0, FIELD)), pieces, places)
+
+
 def cut(states_BTD: Tensor, streams: Sequence[Stream], vocabulary: Vocabulary) -> Batch:
-    """The utterances of all streams."""
+    """The pieces of all streams."""
     found, texts = [], []
     for row, stream in enumerate(streams):
-        for utterance, (first, count) in zip(stream.utterances, stream.places, strict=True):
+        for piece, (first, count) in zip(stream.pieces, stream.places, strict=True):
             found.append(states_BTD[row, first : first + count])
-            texts.append(vocabulary.encode(utterance.text or ""))
+            texts.append(vocabulary.encode(piece.text))
     return padded_batch(found, texts)
 
 
@@ -125,7 +156,7 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         samples, lengths = padded([stream.samples for stream in streams])
         states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
         batch = cut(states, streams, vocabulary)
-        soft = targets.batch([u.id for stream in streams for u in stream.utterances], batch.targets)
+        soft = targets.batch([piece.id for stream in streams for piece in stream.pieces], batch.targets)
         ctc, entropy = run.model.recogniser.losses(batch, soft, True)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         run.update()

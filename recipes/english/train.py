@@ -88,7 +88,7 @@ class Recogniser(nn.Module):
         lengths = (targets >= 0).sum(-1) - 1
         log_p = ctc_logits.float().log_softmax(-1).transpose(0, 1)
         ctc = F.ctc_loss(log_p, targets.clamp(min=0), seen[::2].sum(-1), lengths, zero_infinity=True, reduction="sum")
-        return ctc / lengths.sum(), entropy
+        return ctc / lengths.sum().clamp(min=1), entropy
 
     @torch.no_grad()
     def read_ctc(self, states_TD: Tensor) -> list[int]:

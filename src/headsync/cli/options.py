@@ -67,7 +67,7 @@ class SearchOptions:
         Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
     phrases: Annotated[
-        Path | None, _option(help="Text file of the only phrases of the text, one per line; [unk] is other speech.")
+        Path | None, _option(help="Text file of the only phrases of the text, one per line; \\[unk] is other speech.")
     ] = None
     phrase: Annotated[list[str] | None, _option(help="A phrase of such a list; repeatable.")] = None
     endpoint: Annotated[
