@@ -1,7 +1,7 @@
 """Train encoder, CTC and online decoder together at a low rate: the last stage.
 
     python recipes/english/joint.py                   # continues from runs/english/joint/last
-    python recipes/english/joint.py --threads 2
+    torchrun --nproc-per-node 2 recipes/english/joint.py        # the streams of an update shared by two processes
 
 The encoder starts from `adapt.py`, CTC and decoder from `train.py`. An update is a batch of streams of one to several
 utterances with pauses, augmented (`augment.py`), with block sizes and phase drawn for each update, so that one model
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from adapt import SHAPES
 from augment import augmented, finished, noise
@@ -102,10 +104,10 @@ def background(utterances: Sequence[Utterance], rng: np.random.Generator) -> np.
     return levelled(samples) * np.float32(10 ** (-rng.uniform(0, 30) / 20)) if samples.any() else samples
 
 
-def choose(utterances: Sequence[Utterance], rng: np.random.Generator) -> Iterator[list[Piece]]:
-    """Streams of about the same length that make an update."""
+def choose(utterances: Sequence[Utterance], rng: np.random.Generator, seconds: float) -> Iterator[list[Piece]]:
+    """Streams of about the same length for an update."""
     length, total = rng.uniform(*STREAM), 0
-    while total < SECONDS * RATE:
+    while total < seconds * RATE:
         stream: list[Piece] = []
         while not stream or sum(len(piece.samples) for piece in stream) < 0.75 * length * RATE:
             if rng.random() < BACKGROUND:
@@ -148,10 +150,10 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     run = Run(model, Schedule(arguments.rate, 40, arguments.updates, 0.99, 0.01), arguments.folder)
     utterances = [u for _, u in labelled() if u.text and 0.6 <= u.seconds < STREAM[1]]
     sizes, chances = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
-    targets, saved = Targets(), time.monotonic()
+    targets, saved, rank, processes = Targets(), time.monotonic(), dist.get_rank(), dist.get_world_size()
     while not run.is_over:
-        rng, start = np.random.default_rng([SEED, run.updates]), time.monotonic()
-        streams = [build_stream(part, rng) for part in choose(utterances, rng)]
+        rng, start = np.random.default_rng([SEED, run.updates, rank]), time.monotonic()
+        streams = [build_stream(part, rng) for part in choose(utterances, rng, SECONDS / processes)]
         shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
         samples, lengths = padded([stream.samples for stream in streams])
         states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
@@ -159,7 +161,10 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         soft = targets.batch([piece.id for stream in streams for piece in stream.pieces], batch.targets)
         ctc, entropy = run.model.recogniser.losses(batch, soft, True)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
+        average_gradients(run.model, processes)
         run.update()
+        if rank:
+            continue
         figures = f"ctc {ctc.item():.3f} entropy {entropy.item():.3f} {time.monotonic() - start:.1f} s"
         print(f"{run.updates} {figures}", flush=True)
         if time.monotonic() - saved > 60 * SAVE_MINUTES:
@@ -168,7 +173,18 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         if run.updates % EVALUATE_UPDATES == 0:
             run.save()
             print("evaluation", json.dumps(evaluate(run.average, vocabulary, EVALUATED)), flush=True)
-    run.save()
+    if not rank:
+        run.save()
+
+
+def average_gradients(model: nn.Module, processes: int) -> None:
+    """The mean over all processes."""
+    if processes > 1:
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        joined = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(joined)
+        for gradient, mean in zip(gradients, joined.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient) / processes)
 
 
 @torch.no_grad()
@@ -199,17 +215,21 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=800)
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--evaluate", action="store_true", help="measure only")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     vocabulary = Vocabulary()
     if arguments.evaluate:
         model = Whole(len(vocabulary)).eval()
         model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, 100)))
+        return
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
     else:
-        train(arguments, vocabulary)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    train(arguments, vocabulary)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
