@@ -42,6 +42,7 @@ FOLDER = RUNS / "joint/last"
 SECONDS = 96.0  # of speech in an update
 STREAM = (4.0, 26.0)  # seconds of a stream
 BACKGROUND = 0.06  # share of pieces without speech
+WEIGHTS = {"librispeech": 3.0, "digits": 0.5}  # how often an utterance is drawn, relative to the other corpora
 SEED, SAVE_MINUTES, EVALUATE_UPDATES, EVALUATED = 1, 4.0, 200, 30
 
 
@@ -104,7 +105,9 @@ def background(utterances: Sequence[Utterance], rng: np.random.Generator) -> np.
     return levelled(samples) * np.float32(10 ** (-rng.uniform(0, 30) / 20)) if samples.any() else samples
 
 
-def choose(utterances: Sequence[Utterance], rng: np.random.Generator, seconds: float) -> Iterator[list[Piece]]:
+def choose(
+    utterances: Sequence[Utterance], chances: np.ndarray, rng: np.random.Generator, seconds: float
+) -> Iterator[list[Piece]]:
     """Streams of about the same length for an update."""
     length, total = rng.uniform(*STREAM), 0
     while total < seconds * RATE:
@@ -113,7 +116,7 @@ def choose(utterances: Sequence[Utterance], rng: np.random.Generator, seconds: f
             if rng.random() < BACKGROUND:
                 stream.append(Piece("", "", background(utterances, rng)))
                 continue
-            utterance = utterances[rng.integers(len(utterances))]
+            utterance = utterances[rng.choice(len(utterances), p=chances)]
             samples = levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2) / 20))
             stream.append(Piece(utterance.id, utterance.text or "", augmented(samples, rng)))
         total += sum(len(piece.samples) for piece in stream)
@@ -148,18 +151,20 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     """Make all updates of a run."""
     model = Whole.from_stages(len(vocabulary), arguments.encoder, arguments.decoder)
     run = Run(model, Schedule(arguments.rate, 40, arguments.updates, 0.99, 0.01), arguments.folder)
-    utterances = [u for _, u in labelled() if u.text and 0.6 <= u.seconds < STREAM[1]]
-    sizes, chances = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
+    known = [(corpus, u) for corpus, u in labelled() if u.text and 0.6 <= u.seconds < STREAM[1]]
+    utterances, weights = [u for _, u in known], np.array([WEIGHTS.get(corpus, 1.0) for corpus, _ in known])
+    sizes, often = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
+    chances = weights / weights.sum()
     targets, saved, rank, processes = Targets(), time.monotonic(), dist.get_rank(), dist.get_world_size()
     while not run.is_over:
         rng, start = np.random.default_rng([SEED, run.updates, rank]), time.monotonic()
-        streams = [build_stream(part, rng) for part in choose(utterances, rng, SECONDS / processes)]
-        shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
+        streams = [build_stream(part, rng) for part in choose(utterances, chances, rng, SECONDS / processes)]
+        shape = sizes[rng.choice(len(sizes), p=often / often.sum())]
         samples, lengths = padded([stream.samples for stream in streams])
         states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
         batch = cut(states, streams, vocabulary)
         soft = targets.batch([piece.id for stream in streams for piece in stream.pieces], batch.targets)
-        ctc, entropy = run.model.recogniser.losses(batch, soft, True)
+        ctc, entropy = run.model.recogniser.losses(batch, soft, True, every=1)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         average_gradients(run.model, processes)
         run.update()

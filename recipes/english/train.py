@@ -77,17 +77,18 @@ class Recogniser(nn.Module):
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
-    def losses(self, batch: Batch, soft: Soft, halting: bool) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Batch, soft: Soft, halting: bool, every: int = 2) -> tuple[Tensor, Tensor]:
         """CTC of every second row, and cross-entropy with what the sums of the steps lack, both per token."""
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, halting)
-            ctc_logits = self.ctc(frames[::2] if halting else frames[::2].detach())
+            ctc_logits = self.ctc(frames[::every] if halting else frames[::every].detach())
         entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
-        targets = batch.targets[::2]
+        targets = batch.targets[::every]
         lengths = (targets >= 0).sum(-1) - 1
         log_p = ctc_logits.float().log_softmax(-1).transpose(0, 1)
-        ctc = F.ctc_loss(log_p, targets.clamp(min=0), seen[::2].sum(-1), lengths, zero_infinity=True, reduction="sum")
+        frames_B = seen[::every].sum(-1)
+        ctc = F.ctc_loss(log_p, targets.clamp(min=0), frames_B, lengths, zero_infinity=True, reduction="sum")
         return ctc / lengths.sum().clamp(min=1), entropy
 
     @torch.no_grad()
