@@ -82,24 +82,24 @@ class Softmax:
     def energies(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-1, -2) * HEAD**-0.5
 
-    def weigh(self, e_BHLT: Tensor, seen_BT: Tensor, halting: bool) -> Weights:
-        weights = e_BHLT.masked_fill(~seen_BT[:, None, None], FAR).softmax(-1)
-        return Weights(weights, seen_BT.sum(-1)[:, None, None].expand(*e_BHLT.shape[:3]), weights.sum(-1))
+    def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
+        weights = e_BHLT.masked_fill(~seen_BLT[:, None], FAR).softmax(-1)
+        return Weights(weights, seen_BLT.sum(-1)[:, None].expand(*e_BHLT.shape[:3]), weights.sum(-1))
 
 
 @dataclass(frozen=True)
 class DACS(Softmax):
     """Each head halts where the sum of its probabilities passes 1."""
 
-    def weigh(self, e_BHLT: Tensor, seen_BT: Tensor, halting: bool) -> Weights:
-        p = e_BHLT.sigmoid() * seen_BT[:, None, None]
+    def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
+        p = e_BHLT.sigmoid() * seen_BLT[:, None]
         sums = self.summed(p).sum(-1) / self.most
         if not halting:
-            return Weights(p, seen_BT.sum(-1)[:, None, None].expand(*p.shape[:3]), sums)
+            return Weights(p, seen_BLT.sum(-1)[:, None].expand(*p.shape[:3]), sums)
         with torch.no_grad():
             summed = self.summed(p).cumsum(-1)
             keep = F.pad(summed, (1, 0))[..., :-1] <= self.most
-            ends = (keep & seen_BT[:, None, None]).sum(-1)
+            ends = (keep & seen_BLT[:, None]).sum(-1)
         return Weights(p * keep, ends, sums)
 
     def summed(self, p_BHLT: Tensor) -> Tensor:
@@ -215,11 +215,19 @@ class OnlineDecoder(nn.Module):
         assert not found.unexpected_keys
         return decoder
 
-    def forward(self, tokens_BL: Tensor, frames_BTD: Tensor, seen_BT: Tensor, halting: bool) -> tuple[Tensor, Step]:
-        """Logits of the next token for each token (teacher forcing) from stacked frames, and how the steps ended."""
+    def forward(
+        self, tokens_BL: Tensor, frames_BTD: Tensor, seen_BT: Tensor, halting: bool, limits_BL: Tensor | None = None
+    ) -> tuple[Tensor, Step]:
+        """Logits of the next token for each token (teacher forcing) from stacked frames, and how the steps ended.
+
+        A step sees the frames before its limit.
+        """
+        seen = seen_BT[:, None]
+        if limits_BL is not None:
+            seen = seen & (torch.arange(seen_BT.shape[1]) < limits_BL[..., None])
         x, past, ends, sums = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
         for layer in self.layers:
-            x, _, found = layer.online(x, past, layer.memory(frames_BTD), seen_BT, halting)
+            x, _, found = layer.online(x, past, layer.memory(frames_BTD), seen, halting)
             ends.append(found.ends.amax(1))
             sums.append(found.sums.amin(1))
         step = Step(torch.stack(ends, -1), torch.stack(sums, -1))
@@ -235,7 +243,7 @@ class OnlineDecoder(nn.Module):
         while len(tokens) < limit:
             x = self.embed_tokens(torch.tensor([[tokens[-1] if tokens else 1]]))
             for i, layer in enumerate(self.layers):
-                x, pasts[i], _ = layer.online(x, pasts[i], memory[i], seen, halting)
+                x, pasts[i], _ = layer.online(x, pasts[i], memory[i], seen[:, None], halting)
             token = int(F.linear(self.norm(x[:, -1]), self.embed_tokens.weight)[0, 1:].argmax()) + 1
             if token == EOS:
                 break
@@ -273,7 +281,7 @@ def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
 
     The layers are run with softmax weights, whatever the decoder's mechanism.
     """
-    sums = [[torch.zeros(0)] * 4 for _ in decoder.layers]
+    sums, softmax = [[torch.zeros(0)] * 4 for _ in decoder.layers], MECHANISMS["softmax"]
     for batch in batches:
         x, past = decoder.embed_tokens(batch.inputs), empty_cache(len(batch.inputs))
         (frames, seen), counted = decoder.stack(batch.states, batch.seen), batch.targets >= 0
@@ -283,7 +291,7 @@ def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
             q = heads(layer.encoder_attn.q_proj(layer.post_attention_layernorm(x)))
             energy = layer.mechanism.energies(q, memory[0]).masked_fill(~seen[:, None, None], FAR)
             _accumulate(total, _regressors(q, layer.mechanism), energy.logsumexp(-1), counted)
-            weights = MECHANISMS["softmax"].weigh(MECHANISMS["softmax"].energies(q, memory[0]), seen, False).weights
+            weights = softmax.weigh(softmax.energies(q, memory[0]), seen[:, None], False).weights
             x = x + layer.encoder_attn.dense(merge(weights @ memory[1]))
             x = x + layer.mlp(layer.final_layernorm(x))
     return [_solve(layer, total) for layer, total in zip(decoder.layers, sums, strict=True)]

@@ -35,7 +35,7 @@ from score import word_error_rate
 from speech import RUNS, Utterance, levelled, padded, samples_of
 from targets import Targets
 from torch import Tensor, nn
-from train import CTC_WEIGHT, MECHANISM, Recogniser
+from train import CTC_WEIGHT, LOOKAHEADS, MECHANISM, Recogniser
 from vocabulary import Vocabulary
 
 FOLDER = RUNS / "joint/last"
@@ -164,7 +164,7 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
         batch = cut(states, streams, vocabulary)
         soft = targets.batch([piece.id for stream in streams for piece in stream.pieces], batch.targets)
-        ctc, entropy = run.model.recogniser.losses(batch, soft, True, every=1)
+        ctc, entropy = run.model.recogniser.losses(batch, soft, True, int(rng.integers(*LOOKAHEADS, endpoint=True)))
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         average_gradients(run.model, processes)
         run.update()

@@ -5,9 +5,10 @@
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's
-embedding. Loss = 0.3 CTC + 0.7 cross-entropy, CTC on every second row of a batch. Half of the cross-entropy is to the
-text, half to the teacher's probabilities (`targets.py`). The first updates do not halt, and CTC's large first
-gradients do not reach the frames. The rate rises, stays, and falls to zero over the last third of the
+embedding. Loss = 0.3 CTC + 0.7 cross-entropy. Half of the cross-entropy is to the text, half to the teacher's
+probabilities (`targets.py`). A step sees the frames up to a look-ahead after its token's CTC spike (forced alignment
+with the current CTC), so steps learn to halt in time. The first updates do not halt, and CTC's large first gradients do
+not reach the frames. The rate rises, stays, and falls to zero over the last third of the
 updates; the moving average of the weights is what is evaluated and kept. The encoder stays frozen here: its states come
 from `cache.py`. `joint.py` is the next stage.
 """
@@ -38,6 +39,7 @@ FOLDER = RUNS / "train/last"
 MECHANISM = "hs-dacs"
 CTC_WEIGHT, SOFT_WEIGHT = 0.3, 0.5
 UNTRUNCATED = 200  # first updates, in which no step is halted
+LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
 FRAMES = 6000  # of a batch
 SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
 FITTED = 200  # utterances for the biases of the conversion
@@ -77,18 +79,22 @@ class Recogniser(nn.Module):
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
-    def losses(self, batch: Batch, soft: Soft, halting: bool, every: int = 2) -> tuple[Tensor, Tensor]:
-        """CTC of every second row, and cross-entropy with what the sums of the steps lack, both per token."""
+    def losses(self, batch: Batch, soft: Soft, halting: bool, lookahead: int) -> tuple[Tensor, Tensor]:
+        """CTC, and cross-entropy with what the sums of the steps lack, both per token.
+
+        A step sees the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
+        """
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
-            logits, step = self.decoder(batch.inputs, frames, seen, halting)
-            ctc_logits = self.ctc(frames[::every] if halting else frames[::every].detach())
+            ctc_logits = self.ctc(frames if halting else frames.detach())
+        log_p, lengths = ctc_logits.float().log_softmax(-1), (batch.targets >= 0).sum(-1) - 1
+        frames_B, targets = seen.sum(-1), batch.targets.clamp(min=0)
+        limits = token_limits(log_p.detach(), targets, frames_B, lengths, lookahead) if halting else None
+        with mixed_precision():
+            logits, step = self.decoder(batch.inputs, frames, seen, halting, limits)
         entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
-        targets = batch.targets[::every]
-        lengths = (targets >= 0).sum(-1) - 1
-        log_p = ctc_logits.float().log_softmax(-1).transpose(0, 1)
-        frames_B = seen[::every].sum(-1)
-        ctc = F.ctc_loss(log_p, targets.clamp(min=0), frames_B, lengths, zero_infinity=True, reduction="sum")
+        log_p_TBV = log_p.transpose(0, 1)
+        ctc = F.ctc_loss(log_p_TBV, targets, frames_B, lengths, zero_infinity=True, reduction="sum")
         return ctc / lengths.sum().clamp(min=1), entropy
 
     @torch.no_grad()
@@ -97,6 +103,49 @@ class Recogniser(nn.Module):
         frames, _ = self.decoder.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
         best = self.ctc(frames)[0].argmax(-1).tolist()
         return [t for t, before in zip(best, [0, *best[:-1]], strict=True) if t and t != before]
+
+
+def token_limits(log_p_BTV: Tensor, targets_BL: Tensor, frames_B: Tensor, lengths_B: Tensor, lookahead: int) -> Tensor:
+    """For each step the first frame that it must not see: its token's spike and `lookahead`; no limit for the end."""
+    spikes = ctc_spikes(log_p_BTV, targets_BL, frames_B, lengths_B)
+    ends = torch.arange(targets_BL.shape[1]) >= lengths_B[:, None]
+    return torch.where(ends, frames_B[:, None], spikes + lookahead)
+
+
+def ctc_spikes(log_p_BTV: Tensor, targets_BL: Tensor, frames_B: Tensor, lengths_B: Tensor) -> Tensor:
+    """First frame of each token on the most likely CTC path (forced alignment); 0 after a row's last token."""
+    B, T, _ = log_p_BTV.shape
+    S = 2 * targets_BL.shape[1] + 1
+    labels = torch.zeros(B, S, dtype=torch.long)
+    labels[:, 1::2] = targets_BL
+    p_TBS = log_p_BTV.gather(2, labels[:, None].expand(B, T, S)).transpose(0, 1).numpy()
+    marks = labels.numpy()
+    no_skip = np.ones((B, S), bool)
+    no_skip[:, 2:] = (marks[:, 2:] == 0) | (marks[:, 2:] == marks[:, :-2])
+    score, back = np.full((B, S), -1e30, np.float32), np.zeros((T, B, S), np.int8)
+    score[:, :2] = p_TBS[0, :, :2]
+    moves = np.full((3, B, S), -1e30, np.float32)
+    last = frames_B.numpy() - 1
+    for t in range(1, T):
+        moves[0], moves[1, :, 1:], moves[2, :, 2:] = score, score[:, :-1], score[:, :-2]
+        moves[2][no_skip] = -1e30
+        back[t] = moves.argmax(0)
+        score = np.where((t <= last)[:, None], moves.max(0) + p_TBS[t], score)
+    return torch.from_numpy(_first_frames(score, back, last, lengths_B.numpy()))
+
+
+def _first_frames(score_BS: np.ndarray, back_TBS: np.ndarray, last_B: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
+    """Follow the best path from the last frame to the first; the frame at which each token begins."""
+    B, rows = len(lengths_B), np.arange(len(lengths_B))
+    after_last = score_BS[rows, 2 * lengths_B] >= score_BS[rows, np.maximum(2 * lengths_B - 1, 0)]
+    state = np.where(after_last | (lengths_B == 0), 2 * lengths_B, 2 * lengths_B - 1)
+    first = np.zeros((B, (score_BS.shape[1] - 1) // 2), np.int64)
+    for t in range(len(back_TBS) - 1, -1, -1):
+        active = t <= last_B
+        inside = active & (state % 2 == 1)
+        first[rows[inside], state[inside] // 2] = t
+        state = np.where(active, state - back_TBS[t, rows, state], state)
+    return first
 
 
 def cross_entropy(logits_BLV: Tensor, targets_BL: Tensor, soft: Soft) -> Tensor:
@@ -134,7 +183,8 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     for batch, soft in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
-        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED)
+        lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
+        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED, lookahead)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         run.update()
         if run.updates % 20 == 0:
