@@ -29,7 +29,7 @@ from headsync.decoding.cost import sum_stops
 from headsync.decoding.ctc_prefix import logsumexp
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
-from headsync.decoding.lookahead import Limit, gated_base, next_spike
+from headsync.decoding.lookahead import Limit, gated_base
 from headsync.decoding.pending_step import Answers, PendingStep, decided_answers, rows_of
 from headsync.decoding.phrases import Phrases
 from headsync.decoding.scoring import Candidates, CtcScorer, JointScorer
@@ -116,7 +116,7 @@ class Search:
 
     def _spike(self, h: Hypothesis, speech: SpeechFrames) -> int:
         """The spike for the next token, -1 if there is none."""
-        spike = next_spike(h, speech.spikes)
+        spike = speech.spikes.next_after(len(h.tokens), h.exhausted)
         return -1 if spike is None else spike
 
     def _limit(self, h: Hypothesis, speech: SpeechFrames, final: bool) -> int | None:

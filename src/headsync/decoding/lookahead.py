@@ -10,7 +10,6 @@ spike, whose frame is then the first of the M.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
@@ -68,18 +67,10 @@ def limit_of(attention: str) -> Limit:
 
 
 def gated_base(h: Hypothesis, spikes: CtcSpikes) -> int | None:
-    """In a live stream a step waits for a CTC spike (`next_spike`).
+    """In a live stream a step waits for a CTC spike: one more than tokens are written, and not in exhausted frames.
 
     Without it, the limit would force tokens out of every silence longer than M. The base is the spike, or t_{i-1} where
     that is later; None: there is no such spike yet.
     """
-    spike = next_spike(h, spikes)
+    spike = spikes.next_after(len(h.tokens), h.exhausted)
     return None if spike is None else max(h.t, spike)
-
-
-def next_spike(h: Hypothesis, spikes: CtcSpikes) -> int | None:
-    """The first spike that is one more than tokens are written, or at t_{i-1} or later; not in exhausted frames.
-
-    The second rule bounds the delay where CTC reads fewer tokens than the decoder has written.
-    """
-    return spikes.next_after(min(len(h.tokens), bisect_left(spikes.frames, h.t)), h.exhausted)
