@@ -171,7 +171,12 @@ def test_a_stream_beyond_the_limit_gets_its_text() -> None:
 
 
 def test_trouble_closes_without_a_message() -> None:
-    assert VoskStream(open_fake, Limits()).end(StreamError("busy", "Full.")) == ((), 1013, ())
+    assert VoskStream(open_fake, Limits()).end(StreamError("busy", "Full.")) == (
+        (),
+        1013,
+        (),
+        '{"code": "busy", "retry_after": 5}',
+    )
 
 
 @given(st.lists(st.integers(0, 2 * RATE), max_size=10))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -58,7 +59,10 @@ class AddressOptions:
         Path | None, typer.Option(help="Certificate chain in PEM format; serves https:// and wss://.")
     ] = None
     tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate.")] = None
-    token: Annotated[str | None, typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present.")] = None
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present, or several, separated by spaces."),
+    ] = None
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -79,26 +83,40 @@ class AddressOptions:
             print_error(f"Anyone who can reach {self.host} can use the Wyoming port: {reason}")
 
 
+_limit = functools.partial(typer.Option, rich_help_panel="Limits of each process")
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What clients may use."""
+
+    streams: Annotated[int, _limit(min=1, help="Maximum number of open streams.")] = LIMITS.streams
+    client_streams: Annotated[
+        int | None, _limit(min=1, help="Maximum number of open streams of one address or token.")
+    ] = LIMITS.client_streams
+    client_connections: Annotated[
+        int | None, _limit(min=1, help="Maximum number of new connections of one address or token per minute.")
+    ] = LIMITS.client_connections
+    stream_seconds: Annotated[float, _limit(min=1.0, help="Maximum length of one stream or recording.")] = (
+        LIMITS.stream_seconds
+    )
+    request_bytes: Annotated[int, _limit(min=1, help="Maximum size of an uploaded recording.")] = LIMITS.request_bytes
+    idle_seconds: Annotated[float, _limit(min=0.1, help="Close a connection without messages after this time.")] = (
+        LIMITS.idle_seconds
+    )
+    drain_seconds: Annotated[float, _limit(min=0.0, help="Time for open streams to finish when the server stops.")] = (
+        LIMITS.drain_seconds
+    )
+
+
 @options.grouped
 def serve(
     search: options.SearchOptions,
     listen: AddressOptions,
+    limits: LimitOptions,
     models: Models = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
-    streams: Annotated[int, typer.Option(min=1, help="Maximum number of open streams per process.")] = LIMITS.streams,
-    stream_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Maximum length of one stream or recording.")
-    ] = LIMITS.stream_seconds,
-    request_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum size of an uploaded recording.")
-    ] = LIMITS.request_bytes,
-    idle_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Close a connection without messages after this time.")
-    ] = LIMITS.idle_seconds,
-    drain_seconds: Annotated[
-        float, typer.Option(min=0.0, help="Time for open streams to finish when the server stops.")
-    ] = LIMITS.drain_seconds,
     aliases: Annotated[
         list[str] | None, typer.Option("--alias", help="NAME=MODEL: another name for a served model; repeatable.")
     ] = None,
@@ -121,13 +139,6 @@ def serve(
     names: list[str | None] = [*models] if models else [None]
     settings = tuple(search.settings.items())
     shared = (search.lm, hotwords, settings, threads, not no_batching, search.engine.value, phrases)
-    limits = Limits(
-        streams=streams,
-        stream_seconds=stream_seconds,
-        request_bytes=request_bytes,
-        idle_seconds=idle_seconds,
-        drain_seconds=drain_seconds,
-    )
     chosen = tuple(ModelOptions(name, *shared) for name in names)
     access = Access(tuple(map(check_origin, origins or ())), dict(map(_read_alias, aliases or ())))
     serve_options = ServeOptions(
@@ -136,7 +147,7 @@ def serve(
         listen.wyoming,
         listen.tls,
         chosen,
-        limits,
+        Limits(**asdict(limits)),
         listen.token or None,
         workers,
         access,

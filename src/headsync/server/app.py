@@ -20,7 +20,7 @@ import headsync
 from headsync.server import docs_page, metrics, openai_api
 from headsync.server.access_log import AccessLog, request_id
 from headsync.server.app_state import AppState
-from headsync.server.auth import TokenAuth
+from headsync.server.auth import Admission
 from headsync.server.body_limits import BodyLimits
 from headsync.server.deepgram import DeepgramStream
 from headsync.server.errors import StreamError, api_error, internal_error
@@ -32,7 +32,7 @@ from headsync.server.websocket import handle_websocket
 from headsync.server.wyoming_server import wyoming_server
 
 PAGE = Path(__file__).parent / "page"
-HTTP_STATUS = {"busy": 503, "draining": 503, "model": 404, "internal": 500}  # other codes: 400
+HTTP_STATUS = {"busy": 503, "draining": 503, "client-limit": 429, "model": 404, "internal": 500}  # other codes: 400
 
 # The page loads only its own files, runs only its own scripts, and cannot be framed.
 PAGE_HEADERS = {
@@ -96,7 +96,7 @@ def _add_middleware(app: FastAPI, state: AppState) -> None:
     """The last one added runs first."""
     origins, rejected = state.access.origins, state.metrics.count_rejection
     app.add_middleware(BodyLimits, limits=state.limits, rejected=rejected)
-    app.add_middleware(TokenAuth, token=state.token, rejected=rejected)
+    app.add_middleware(Admission, token=state.token, rate=state.connection_rate, rejected=rejected)
     app.add_middleware(OriginCheck, allowed=origins, rejected=rejected)
     if origins:
         app.add_middleware(
@@ -144,7 +144,7 @@ def _add_health(app: FastAPI, state: AppState) -> None:
     @app.get("/readyz", responses={503: {"description": "All streams are in use, or the server is shutting down"}})
     async def readyz() -> JSONResponse:
         """Whether a new stream would be accepted."""
-        rejection = state.limiter.rejection
+        rejection = state.limiter.rejection()
         return JSONResponse({"status": rejection.code if rejection else "ready"}, 503 if rejection else 200)
 
     @app.get("/metrics", response_class=Response, responses={
@@ -170,8 +170,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         status = HTTP_STATUS.get(error.code, 400)
         kind = "invalid_request_error" if status < 500 else "server_error"
         code = "model_not_found" if error.code == "model" else error.code
-        headers = {"retry-after": "5"} if status == 503 else None
-        return JSONResponse(api_error(str(error), kind, code), status, headers)
+        return JSONResponse(api_error(str(error), kind, code), status, error.retry_header)
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:

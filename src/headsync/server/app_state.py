@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from headsync.errors import ConfigError
 from headsync.server.errors import unknown_model
-from headsync.server.limits import Limits, StreamLimiter
+from headsync.server.limits import ConnectionRate, Limits, StreamLimiter
 from headsync.server.metrics import Metrics
 from headsync.server.model_service import ModelService
 from headsync.server.pcm_stream import AudioSession
@@ -34,7 +34,7 @@ class AppState:
         self,
         services: Sequence[ModelService],
         limits: Limits,
-        token: str | None = None,
+        token: str | None = None,  # or several, separated by spaces
         access: Access = Access(),  # noqa: B008
     ) -> None:
         self.services = {service.name: service for service in services}  # by the names that clients use
@@ -43,7 +43,8 @@ class AppState:
             if model not in self.services or alias in self.services:
                 served = ", ".join(self.services)
                 raise ConfigError(f"--alias {alias}={model}: the alias must be new and the model one of {served}")
-        self.limiter, self.metrics = StreamLimiter(limits.streams), Metrics()
+        self.limiter, self.metrics = StreamLimiter(limits), Metrics()
+        self.connection_rate = ConnectionRate(limits.client_connections)
         # One thread for each stream: threads that wait for the network are what a batch is formed from.
         self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
         for service in services:

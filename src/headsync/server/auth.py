@@ -1,32 +1,62 @@
-"""Token authentication, as ASGI middleware: a request without the token is answered before its body is read."""
+"""Admission, as ASGI middleware: a request without the token, or of a client that connects too often, is answered
+before its body is read.
+"""
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headsync.server.errors import api_error
+from headsync.server.errors import StreamError, api_error
+from headsync.server.limits import CLIENTS, ConnectionRate, address_client
 
 PROTECTED = ("/v1/", "/vosk", "/metrics")  # and every WebSocket; the page and the health checks are public
+Headers: TypeAlias = Mapping[str, str]
+NO_HEADERS: Headers = {}
 MESSAGE = "The token is missing or wrong; send it in the header Authorization: Bearer TOKEN."
 
 
-class TokenAuth:
-    """Rejects requests and WebSockets that do not present the token, if the server has one."""
+class Admission:
+    """Rejects requests and WebSockets of clients that connect too often or lack a token, if the server has tokens."""
 
-    def __init__(self, app: ASGIApp, token: str | None, rejected: Callable[[str], None]) -> None:
-        self.app, self.token, self.rejected = app, token, rejected
+    def __init__(self, app: ASGIApp, token: str | None, rate: ConnectionRate, rejected: Callable[[str], None]) -> None:
+        self.app, self.rate, self.rejected = app, rate, rejected
+        self.tokens = None if token is None else token.split()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.token is None or not _is_protected(scope) or _presents(scope, self.token):
+        if not _is_protected(scope):
+            await self.app(scope, receive, send)
+            return
+        try:
+            admitted = self._admit(scope)
+        except StreamError as error:
+            self.rejected(error.code)
+            await deny(scope, send, 429, str(error), error.code, error.retry_header)
+            return
+        if admitted:
             await self.app(scope, receive, send)
         else:
             self.rejected("token")
-            await deny(scope, send, 401, MESSAGE, "invalid_api_key")
+            await deny(scope, send, 401, MESSAGE, "invalid_api_key", {"www-authenticate": "Bearer"})
+
+    def _admit(self, scope: Scope) -> bool:
+        """Count the connection and note whose it is; returns False if its token is wrong."""
+        clients = [address_client((scope.get("client") or ("-", 0))[0])]
+        self.rate.connect(clients[0])
+        if self.tokens is not None:
+            matches = [number for number, token in enumerate(self.tokens) if _presents(scope, token)]
+            if not matches:
+                return False
+            if len(self.tokens) > 1:  # the limits of a single token would be those of the server
+                clients.append(f"token {matches[0]}")
+                self.rate.connect(clients[1])
+        scope[CLIENTS] = clients
+        return True
 
 
 def _is_protected(scope: Scope) -> bool:
@@ -42,16 +72,13 @@ def _presents(scope: Scope, token: str) -> bool:
     return hmac.compare_digest(offered.encode(), token.encode())
 
 
-async def deny(scope: Scope, send: Send, status: int, message: str, code: str | None = None) -> None:
+async def deny(
+    scope: Scope, send: Send, status: int, message: str, code: str | None = None, headers: Headers = NO_HEADERS
+) -> None:
     """Answer a request or a WebSocket handshake with an error and close the connection."""
     prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     body = json.dumps(api_error(message, code=code)).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": f"{prefix}.start", "status": status, "headers": headers})
+    all_headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    encoded = [(name.encode(), value.encode()) for name, value in {**all_headers, **headers}.items()]
+    await send({"type": f"{prefix}.start", "status": status, "headers": encoded})
     await send({"type": f"{prefix}.body", "body": body})

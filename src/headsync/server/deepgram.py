@@ -124,7 +124,7 @@ class DeepgramStream:
         if self.audio is not None and error.code in ("too-long", "idle"):
             events = self.audio.finish()
         message = {"type": "Error", "description": str(error), "message": str(error), "variant": error.code}
-        return Reply((*self._messages(events), message), error.close_code, tuple(events))
+        return Reply((*self._messages(events), message | error.retry), error.close_code, tuple(events))
 
     def _push(self, data: bytes) -> Reply:
         audio = self._audio()

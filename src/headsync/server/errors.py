@@ -19,21 +19,34 @@ CLOSE_CODES = {
     "too-long": POLICY,
     "idle": POLICY,
     "busy": TRY_LATER,
+    "client-limit": TRY_LATER,
     "draining": GOING_AWAY,
     "internal": INTERNAL,
 }
+RETRY_SECONDS = {"busy": 5, "draining": 5, "client-limit": 5}  # errors after which a client may try again
 
 
 class StreamError(HeadsyncError):
     """An error that ends a stream."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.code, self.close_code = code, CLOSE_CODES[code]
+        self.retry_after = retry_after or RETRY_SECONDS.get(code)  # seconds; None: trying again does not help
+
+    @property
+    def retry(self) -> dict[str, int]:
+        """The field `retry_after` of an error message, if there is one."""
+        return {} if self.retry_after is None else {"retry_after": self.retry_after}
+
+    @property
+    def retry_header(self) -> dict[str, str]:
+        """The header of an HTTP response, if there is one."""
+        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
 
     def to_dict(self) -> dict[str, Any]:
         """The error message of `/v1/stream`."""
-        return {"type": "error", "code": self.code, "message": " ".join(str(self).split())}
+        return {"type": "error", "code": self.code, "message": " ".join(str(self).split()), **self.retry}
 
 
 def unknown_model(name: str, served: Sequence[str]) -> StreamError:

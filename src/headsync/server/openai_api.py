@@ -26,6 +26,7 @@ from headsync.server import openai_format
 from headsync.server.access_log import note_stream, request_id
 from headsync.server.app_state import AppState
 from headsync.server.errors import StreamError, api_error, internal_error, unknown_model
+from headsync.server.limits import CLIENTS
 from headsync.server.model_service import ModelService
 from headsync.server.openai_format import Granularity, ResponseFormat, SentText, Transcription
 from headsync.server.pcm_stream import PcmStream, Usage
@@ -59,6 +60,7 @@ _ERROR_DESCRIPTIONS = {
     404: "The model is not served",
     408: "The request body arrived too slowly",
     413: "The request is too large",
+    429: "This client has too many open streams or new connections",
     503: "All streams are in use, or the server is shutting down",
 }
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -107,10 +109,12 @@ class TranscriptionJob:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         state = self._state
-        if rejection := state.limiter.rejection:
+        clients = self.scope.get(CLIENTS, ())
+        if rejection := state.limiter.rejection(clients):
             state.metrics.count_rejection(rejection.code)
             raise rejection
-        with state.limiter.slot(), state.metrics.open_streams.labels("recording").track_inprogress():
+        open_streams = state.metrics.open_streams.labels("recording")
+        with state.limiter.count_client(clients), state.limiter.slot(), open_streams.track_inprogress():
             yield
 
     def _recognise(self) -> Iterator[list[Event]]:

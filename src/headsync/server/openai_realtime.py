@@ -24,7 +24,8 @@ from headsync.server.pcm_stream import PcmStream, Usage
 from headsync.server.protocol import OpenSession, Reply, read_object
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
-FATAL = ("too-long", "idle", "busy", "draining", "internal")  # errors that close the connection
+SERVER_ERRORS = ("busy", "draining", "internal")
+FATAL = ("too-long", "idle", "client-limit", *SERVER_ERRORS)  # errors that close the connection
 
 Messages: TypeAlias = list[dict[str, Any]]
 
@@ -187,10 +188,10 @@ class RealtimeStream:
         return {"id": f"sess_{self._id}", **self._config.to_dict()}
 
     def _error(self, error: StreamError, event_id: Any = None) -> dict[str, Any]:
-        kind = "server_error" if error.code in ("busy", "draining", "internal") else "invalid_request_error"
+        kind = "server_error" if error.code in SERVER_ERRORS else "invalid_request_error"
         caused_by = event_id if isinstance(event_id, str) else None
         details = {"type": kind, "code": error.code, "message": str(error), "param": None, "event_id": caused_by}
-        return self._event("error", error=details)
+        return self._event("error", error=details | error.retry)
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         self._events += 1

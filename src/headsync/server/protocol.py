@@ -38,6 +38,7 @@ class Reply(NamedTuple):
     messages: tuple[dict[str, Any], ...] = ()
     close_code: int | None = None
     events: tuple[Event, ...] = ()  # the events that the messages were made from
+    close_reason: str = ""  # of the WebSocket's close frame, for a protocol without error messages
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from headsync.events import Event
 from headsync.server.access_log import note, note_stream, request_id
 from headsync.server.app_state import AppState
 from headsync.server.errors import NORMAL, StreamError, internal_error
+from headsync.server.limits import CLIENTS
 from headsync.server.pcm_stream import Usage
 from headsync.server.protocol import Reply
 
@@ -58,7 +59,7 @@ class Connection(Protocol[M_co]):
 
     async def send(self, frame: bytes) -> None: ...
 
-    async def close(self, code: int) -> None: ...
+    async def close(self, code: int, reason: str = "") -> None: ...
 
 
 class EncodedReply(NamedTuple):
@@ -66,26 +67,29 @@ class EncodedReply(NamedTuple):
 
     frames: list[bytes]
     close_code: int | None
+    close_reason: str
     events: tuple[Event, ...]
 
 
 async def handle_stream(connection: Connection[M], protocol: StreamProtocol[M], state: AppState) -> None:
     """Serve one stream from its first message to its last."""
     idle_seconds = state.limits.idle_seconds
-    rejection = state.limiter.rejection  # a drain that begins after this line waits for the first message
+    clients = connection.scope.get(CLIENTS, ())
+    rejection = state.limiter.rejection(clients)  # a drain that begins after this line waits for the first message
     try:
-        with state.limiter.silence():  # a silent client occupies no slot
-            await connection.accept()
-            if rejection:
-                raise rejection
-            opening = _encode(connection, protocol.opening())
-            if await _send(connection, opening, idle_seconds) is not None or opening.close_code is not None:
-                return
-            first = await _receive(connection, idle_seconds)
-        with state.limiter.slot(), state.metrics.open_streams.labels(protocol.name).track_inprogress():
-            outcome = await _exchange(connection, protocol, state, first)
-            state.metrics.observe_end(protocol.name, outcome, *protocol.usage)
-            note_stream(connection.scope, protocol.name, outcome, *protocol.usage)
+        with state.limiter.count_client(clients):
+            with state.limiter.silence():  # a silent client occupies no slot
+                await connection.accept()
+                if rejection:
+                    raise rejection
+                opening = _encode(connection, protocol.opening())
+                if await _send(connection, opening, idle_seconds) is not None or opening.close_code is not None:
+                    return
+                first = await _receive(connection, idle_seconds)
+            with state.limiter.slot(), state.metrics.open_streams.labels(protocol.name).track_inprogress():
+                outcome = await _exchange(connection, protocol, state, first)
+                state.metrics.observe_end(protocol.name, outcome, *protocol.usage)
+                note_stream(connection.scope, protocol.name, outcome, *protocol.usage)
     except StreamError as error:
         state.metrics.count_rejection(error.code)
         note(connection.scope, stream=protocol.name, outcome=error.code)
@@ -137,7 +141,8 @@ async def _reply(
 
 def _encode(connection: Connection[M], reply: Reply) -> EncodedReply:
     """Raises for text that UTF-8 cannot encode here, where the handler can still answer, and not while sending."""
-    return EncodedReply([connection.encode(message) for message in reply.messages], reply.close_code, reply.events)
+    frames = [connection.encode(message) for message in reply.messages]
+    return EncodedReply(frames, reply.close_code, reply.close_reason, reply.events)
 
 
 async def _send(connection: Connection[M], reply: EncodedReply, idle_seconds: float) -> str | None:
@@ -147,7 +152,7 @@ async def _send(connection: Connection[M], reply: EncodedReply, idle_seconds: fl
             for frame in reply.frames:
                 await connection.send(frame)
             if reply.close_code is not None:
-                await connection.close(reply.close_code)
+                await connection.close(reply.close_code, reply.close_reason)
     except TimeoutError:
         return "slow"  # the connection is dropped
     except ConnectionError:

@@ -9,6 +9,7 @@ list is not strict: the text consists of these words, and of [unk] for other spe
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,8 +96,8 @@ class VoskStream:
         return self.end(StreamError("message", "The text message has none of config, eof and reset."))
 
     def end(self, error: StreamError) -> Reply:
-        """Close the connection; the protocol has no error message."""
-        return Reply((), error.close_code)
+        """Close the connection; the protocol has no error message, so the close frame has the code."""
+        return Reply((), error.close_code, close_reason=json.dumps({"code": error.code, **error.retry}))
 
     def _push(self, data: bytes) -> Reply:
         audio = self._stream()

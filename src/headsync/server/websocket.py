@@ -43,9 +43,9 @@ class WebSocketConnection:
         except WebSocketDisconnect:
             raise ConnectionResetError from None
 
-    async def close(self, code: int) -> None:
+    async def close(self, code: int, reason: str = "") -> None:
         try:
-            await self._websocket.close(code)
+            await self._websocket.close(code, reason)
         except WebSocketDisconnect:
             raise ConnectionResetError from None
 
@@ -54,10 +54,10 @@ async def handle_websocket(websocket: WebSocket, protocol: StreamProtocol[str | 
     """Accept a WebSocket and serve its stream. While the server drains, the handshake is answered with 503, so that a
     load balancer tries another server.
     """
-    if state.limiter.draining and (rejection := state.limiter.rejection):
+    if state.limiter.draining and (rejection := state.limiter.rejection()):
         state.metrics.count_rejection(rejection.code)
         body = api_error(str(rejection), "server_error", rejection.code)
-        await websocket.send_denial_response(JSONResponse(body, 503, {"retry-after": "5"}))
+        await websocket.send_denial_response(JSONResponse(body, 503, rejection.retry_header))
         return
     connection: Connection[str | bytes] = WebSocketConnection(websocket)
     await handle_stream(connection, protocol, state)

@@ -114,7 +114,7 @@ class WyomingStream:
         events: list[Event] = []
         if self.audio is not None and error.code in ("too-long", "idle"):
             events = self.audio.finish()
-        failure = {"type": "error", "data": {"text": str(error), "code": error.code}}
+        failure = {"type": "error", "data": {"text": str(error), "code": error.code, **error.retry}}
         return Reply((*self._chunks(events), failure), error.close_code, tuple(events))
 
     def _handle(self, event: WyomingEvent) -> Reply:

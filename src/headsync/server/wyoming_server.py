@@ -11,6 +11,7 @@ from typing import Any
 from headsync.server.access_log import logged
 from headsync.server.app_state import AppState
 from headsync.server.errors import StreamError
+from headsync.server.limits import CLIENTS, ConnectionRate, address_client
 from headsync.server.stream_handler import handle_stream
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
 
@@ -21,12 +22,20 @@ CLOSE_SECONDS = 5.0  # for a client to take what it was sent
 class TcpConnection:
     """A client of the Wyoming protocol."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_bytes: int) -> None:
-        self._reader, self._writer, self._max_bytes = reader, writer, max_bytes
-        self.scope: dict[str, Any] = {}
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        max_bytes: int,
+        rate: ConnectionRate = ConnectionRate(None),  # noqa: B008
+    ) -> None:
+        self._reader, self._writer, self._max_bytes, self._rate = reader, writer, max_bytes, rate
+        self.address, self.port, *_ = writer.get_extra_info("peername")
+        self.scope: dict[str, Any] = {CLIENTS: (address_client(self.address),)}
 
     async def accept(self) -> None:
-        """TCP has accepted the connection."""
+        """TCP has accepted the connection; raises StreamError for a client that connects too often."""
+        self._rate.connect(*self.scope[CLIENTS])
 
     async def receive(self) -> WyomingEvent | None:
         try:
@@ -45,7 +54,7 @@ class TcpConnection:
         self._writer.write(frame)
         await self._writer.drain()
 
-    async def close(self, code: int = 0) -> None:
+    async def close(self, code: int = 0, reason: str = "") -> None:
         """Close the connection; the protocol has no close codes."""
         self._writer.close()
         with suppress(ConnectionError, TimeoutError):
@@ -64,9 +73,8 @@ async def wyoming_server(state: AppState, listener: socket.socket) -> AsyncItera
         return state.service(model).can_write(phrase)
 
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = TcpConnection(reader, writer, state.limits.message_bytes)
-        host, port, *_ = writer.get_extra_info("peername")
-        with logged(connection.scope, client=f"{host}:{port}", method="WYOMING"):
+        connection = TcpConnection(reader, writer, state.limits.message_bytes, state.connection_rate)
+        with logged(connection.scope, client=f"{connection.address}:{connection.port}", method="WYOMING"):
             try:
                 await handle_stream(connection, WyomingStream(info, state.open_session, can_write, state.limits), state)
             finally:

@@ -118,12 +118,13 @@ export class Stream {
     const was = this.ready;
     this.ready = false;
     if (this.error && PERMANENT_ERRORS.has(this.error.code)) this.end("failed", this.error.message);
-    else if (this.error) this.wait(this.error.message.replace(/[.;].*$/, ""));
+    else if (this.error) this.wait(this.error.message.replace(/[.;].*$/, ""), this.error.retry_after);
     else this.wait(was ? "The connection was lost" : "The server does not answer");
   }
 
-  wait(why) {
-    const seconds = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.attempts) * (0.9 + 0.2 * Math.random());
+  wait(why, least = 0) {
+    const backoff = Math.max(least, Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.attempts));
+    const seconds = backoff * (0.9 + 0.2 * Math.random());
     this.attempts += 1;
     const kept = this.buffer.closed ? "" : " What you say is kept.";
     this.onStateChange("waiting", `${why}; trying again.${kept}`);
