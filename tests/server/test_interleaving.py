@@ -1,16 +1,20 @@
 """A model of the server: any interleaving of streams over three protocols and two models, against each stream alone.
 
 Whatever is connected, sent, paused, aborted, finished, refused or uploaded: the texts of a stream are those of the
-stream alone, and afterwards slots, gauges, waiting calls and open files are what they were at the start.
+stream alone, and afterwards slots, gauges, waiting calls, open files and the objects of streams are what they were at
+the start.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gc
 import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -28,13 +32,15 @@ from websockets.sync.client import ClientConnection, connect
 
 from headsync.engine import Engine
 from headsync.model_folder import CHECKSUMS, VOCABULARY, shipped
-from headsync.recognizer import Recognizer
+from headsync.recognizer import Recognizer, Session
 from headsync.server.app_state import AppState
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_realtime import RealtimeStream
+from headsync.server.pcm_stream import PcmStream
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
+from headsync.server.websocket import WebSocketConnection
 from headsync.text.vocabulary import Vocabulary
 from serving import run
 
@@ -148,6 +154,15 @@ def _slow(recognizer: Recognizer) -> tuple[Recognizer, SlowEngine]:
     return recognizer.changed({}, engine=engine), engine
 
 
+PER_STREAM = {Session, PcmStream, NativeStream, VoskStream, RealtimeStream, WebSocketConnection, asyncio.Task}
+
+
+def _live_objects() -> Counter[type]:
+    """The objects that a stream holds, of all streams in this process."""
+    gc.collect()
+    return Counter(type(one) for one in gc.get_objects() if type(one) in PER_STREAM)
+
+
 def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -166,6 +181,7 @@ class Streams(RuleBasedStateMachine):
     alone: ClassVar[AppState]  # without batching
     recordings: ClassVar[Recordings]
     words: ClassVar[int]  # of texts that were compared
+    most_sessions: ClassVar[int]  # that were open at the end of an example
     clients = Bundle("clients")
 
     def __init__(self) -> None:
@@ -173,6 +189,7 @@ class Streams(RuleBasedStateMachine):
         self.files = _open_files()
         self.running = run(self.services, LIMITS)
         self.server, self.connections = self.running.__enter__(), ExitStack()
+        self.objects = _live_objects()
         self.live: list[Client] = []
         self.ended, self.busy = 0, 0
 
@@ -277,12 +294,16 @@ class Streams(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let the streams that are still open end together."""
         self.send_to_all(128_000)
+        Streams.most_sessions = max(Streams.most_sessions, _live_objects()[Session] - self.objects[Session])
         for client in list(self.live):
             self.finish(client)
         self.connections.close()
-        metrics = self.server.state.metrics
+        _eventually(lambda: _live_objects() <= self.objects)
+        limiter, metrics = self.server.state.limiter, self.server.state.metrics
+        assert (limiter.silent_connections, +limiter.client_streams) == (0, Counter())
+        assert metrics.waiting_calls._value.get() == 0
         self.running.__exit__(None, None, None)
-        assert self.server.state.limiter.open_streams == 0
+        assert limiter.open_streams == 0
         assert all(metrics.open_streams.labels(kind)._value.get() == 0 for kind in (*PATHS, "recording"))
         assert all(service.batching is not None and service.batching.waiting == 0 for service in self.services)
         assert metrics.rejected.labels("busy")._value.get() == self.busy
@@ -338,7 +359,8 @@ def _run(recognizers: list[Recognizer], recordings: Recordings, examples: int, s
         ModelService(one, (), batching=True, name=name) for (one, _), name in zip(slow, MODELS, strict=True)
     ]
     alone = [ModelService(one, (), batching=False, name=name) for one, name in named]
-    Streams.alone, Streams.recordings, Streams.words = AppState(alone, LIMITS), recordings, 0
+    Streams.alone, Streams.recordings = AppState(alone, LIMITS), recordings
+    Streams.words = Streams.most_sessions = 0
     case = Streams.TestCase
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     case.settings = settings(
@@ -352,6 +374,7 @@ def _run(recognizers: list[Recognizer], recordings: Recordings, examples: int, s
     )
     case("runTest").runTest()
     assert Streams.words > 10 * len(MODELS), "the examples compare too little"
+    assert Streams.most_sessions > 0, "no example had objects of open streams"
     assert max(engine.most_rows for _, engine in slow) > 1, "no calls met in a batch"
 
 
