@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from headsync.cli import options
 from headsync.cli.errors import print_error
 from headsync.errors import ConfigError
 from headsync.server.limits import Limits
+
+if TYPE_CHECKING:
+    from headsync.server.model_service import ModelOptions
 
 LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -36,13 +39,31 @@ class LogFormatName(Enum):
     json = "json"
 
 
-Models: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        help="Name of a shipped model, model folder, or NAME=FOLDER; repeat it to serve several models.",
-    ),
-]
+@dataclass(frozen=True)
+class ModelGroup:
+    """Which models are served, and how."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="Name of a shipped model, model folder, or NAME=FOLDER; repeat it to serve several models.",
+        ),
+    ] = None
+    aliases: Annotated[
+        list[str] | None, typer.Option("--alias", help="NAME=MODEL: another name for a served model; repeatable.")
+    ] = None
+    workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1
+    no_batching: Annotated[bool, typer.Option("--no-batching", help="Do not batch streams together.")] = False
+
+    def chosen(self, search: options.SearchOptions) -> tuple[ModelOptions, ...]:
+        from headsync.server.model_service import ModelOptions
+
+        hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
+        settings = tuple(search.settings.items())
+        shared = (search.lm, hotwords, settings, self.threads, not self.no_batching, search.engine.value, phrases)
+        return tuple(ModelOptions(name, *shared) for name in self.models or [None])
 
 
 @dataclass(frozen=True)
@@ -62,6 +83,10 @@ class AddressOptions:
     token: Annotated[
         str | None,
         typer.Option(envvar="HEADSYNC_TOKEN", help="Token that clients must present, or several, separated by spaces."),
+    ] = None
+    origins: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Origin whose pages may use the server, or *; repeatable."),
     ] = None
 
     @property
@@ -109,50 +134,37 @@ class LimitOptions:
     )
 
 
+@dataclass(frozen=True)
+class LogOptions:
+    """What is logged."""
+
+    log_level: Annotated[LogLevelName, typer.Option(help="info adds an access log.")] = LogLevelName.warning
+    log_format: Annotated[LogFormatName, typer.Option(help="Lines of text or of JSON.")] = LogFormatName.text
+
+
 @options.grouped
 def serve(
-    search: options.SearchOptions,
-    listen: AddressOptions,
-    limits: LimitOptions,
-    models: Models = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; each loads the models.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the network in each process.")] = 1,
-    aliases: Annotated[
-        list[str] | None, typer.Option("--alias", help="NAME=MODEL: another name for a served model; repeatable.")
-    ] = None,
-    origins: Annotated[
-        list[str] | None,
-        typer.Option("--allow-origin", help="Origin whose pages may use the server, or *; repeatable."),
-    ] = None,
-    log_level: Annotated[LogLevelName, typer.Option(help="info adds an access log.")] = LogLevelName.warning,
-    log_format: Annotated[LogFormatName, typer.Option(help="Lines of text or of JSON.")] = LogFormatName.text,
-    no_batching: Annotated[bool, typer.Option("--no-batching", help="Do not batch streams together.")] = False,
+    search: options.SearchOptions, served: ModelGroup, listen: AddressOptions, limits: LimitOptions, logs: LogOptions
 ) -> None:
     """Serve one or more models over HTTP and WebSockets until Ctrl-C or SIGTERM."""
     server = _import_server()
     from headsync.server.app_state import Access
-    from headsync.server.model_service import ModelOptions
     from headsync.server.origin import check_origin
     from headsync.server.single_process import ServeOptions
 
-    hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
-    names: list[str | None] = [*models] if models else [None]
-    settings = tuple(search.settings.items())
-    shared = (search.lm, hotwords, settings, threads, not no_batching, search.engine.value, phrases)
-    chosen = tuple(ModelOptions(name, *shared) for name in names)
-    access = Access(tuple(map(check_origin, origins or ())), dict(map(_read_alias, aliases or ())))
+    origins, aliases = listen.origins or (), served.aliases or ()
     serve_options = ServeOptions(
         listen.host,
         listen.port,
         listen.wyoming,
         listen.tls,
-        chosen,
+        served.chosen(search),
         Limits(**asdict(limits)),
         listen.token or None,
-        workers,
-        access,
-        log_level.value,
-        log_format.value,
+        served.workers,
+        Access(tuple(map(check_origin, origins)), dict(map(_read_alias, aliases))),
+        logs.log_level.value,
+        logs.log_format.value,
     )
     listen.print_warnings()
     server.serve(serve_options, _print_addresses)
