@@ -16,13 +16,13 @@ from fuzz.wav import wav
 from headsync.recognizer import Recognizer
 from headsync.server.app import build_app
 from headsync.server.app_state import AppState
+from headsync.server.base_stream import BaseStream
 from headsync.server.errors import INTERNAL
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_realtime import RealtimeStream
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
-from headsync.server.websocket import StreamProtocol
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event
 from headsync.server.wyoming_server import HEADER_BYTES, TcpConnection
 
@@ -36,19 +36,19 @@ def state() -> AppState:
     return AppState([ModelService(Recognizer.load(DEMO_MODEL), (), batching=False)], LIMITS)
 
 
-def native_stream() -> StreamProtocol:
+def native_stream() -> BaseStream[str | bytes]:
     return NativeStream([DEMO_MODEL], state().open_session, LIMITS)
 
 
-def vosk_stream() -> StreamProtocol:
+def vosk_stream() -> BaseStream[str | bytes]:
     return VoskStream(state().open_session, LIMITS)
 
 
-def realtime_stream() -> StreamProtocol:
+def realtime_stream() -> BaseStream[str | bytes]:
     return RealtimeStream(lambda name: state().service(name).name, state().open_session, LIMITS)
 
 
-def exchange(protocol: StreamProtocol, data: bytes) -> None:
+def exchange(protocol: BaseStream[str | bytes], data: bytes) -> None:
     """Pass the messages; every reply is JSON in UTF-8, and none is a fault of the server."""
     replies = [protocol.opening()]
     for line in data.split(b"\n"):
@@ -199,7 +199,9 @@ def _upload_seeds() -> list[bytes]:
     ]
 
 
-def _websocket(open_protocol: Callable[[], StreamProtocol], seeds: Callable[[], list[bytes]], words: bytes) -> Harness:
+def _websocket(
+    open_protocol: Callable[[], BaseStream[str | bytes]], seeds: Callable[[], list[bytes]], words: bytes
+) -> Harness:
     common = [b"\n@", b"\n{", b"9" * 320, b"[" * 64, *rb'null NaN Infinity 1e400 -1 \ud800 {"type":'.split()]
     return Harness(lambda data: exchange(open_protocol(), data), seeds, [*common, *words.split()], native=True)
 

@@ -72,6 +72,20 @@ def test_the_client_of_the_guide(running: Running, recordings: Recordings) -> No
     assert names["recognise"](pieces, running.ws("/v1/stream")) == text
 
 
+def test_the_delay_of_a_stream_in_its_address(running: Running, recordings: Recordings) -> None:
+    _, samples, rate = recordings[0]
+
+    def messages(query: str, **fields: Any) -> list[dict[str, Any]]:
+        received = asyncio.run(stream(running.ws(f"/v1/stream{query}"), samples, rate, **fields))
+        return [{**message, "computing_seconds": None} for message in received]
+
+    chosen = messages("", settings={"lookahead_ms": 80, "pause_seconds": 0.3})
+    assert messages("?lookahead_ms=80&pause_seconds=0.3") == chosen != messages("")
+    assert chosen[-1]["type"] == "done"
+    (error,) = messages("?pause_seconds=soon")
+    assert error["message"] == 'query: pause_seconds = "soon" must be a number above 0, for example 0.8'
+
+
 def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
     floats = (samples / 32768).astype("<f4")

@@ -15,7 +15,7 @@ from headsync.errors import AudioError, ConfigError
 from headsync.events import Event
 from headsync.server.errors import CLOSE_CODES, StreamError
 from headsync.server.limits import Limits
-from headsync.server.protocol import NativeStream, Reply
+from headsync.server.protocol import NativeStream, OpenSession, Reply
 from headsync.server.session_options import SessionOptions
 
 RATE = 16_000
@@ -148,6 +148,37 @@ def test_a_lone_surrogate_is_an_error_with_an_answer(field: str) -> None:
     reply = NativeStream(["fake"], open_fake, LIMITS).receive(f'{{"type": "start", {field}}}')
     assert only_error(reply) == "message"
     assert "surrogate" in reply.messages[0]["message"]
+
+
+def noting_session(chosen: list[SessionOptions]) -> OpenSession:
+    def open_session(options: SessionOptions) -> FakeSession:
+        chosen.append(options)
+        return FakeRecognizer(TEXT).session()
+
+    return open_session
+
+
+def test_the_delay_can_be_chosen_in_the_query_and_start_has_precedence() -> None:
+    chosen: list[SessionOptions] = []
+    query = {"lookahead_ms": "160", "threshold": "0.75", "pause_seconds": ".5", "token": "secret"}
+    stream = NativeStream(["fake"], noting_session(chosen), LIMITS, query=query)
+    assert stream.opening() == Reply()
+    stream.receive('{"type": "start", "settings": {"threshold": 0.9, "beam": 4}}')
+    assert chosen[0].settings == {"lookahead_ms": 160.0, "threshold": 0.9, "pause_seconds": 0.5, "beam": 4}
+
+
+@pytest.mark.parametrize(("query", "sentence"), [
+    ({"lookahead_ms": "long"}, 'query: lookahead_ms = "long" must be a number above 0, for example 320'),
+    ({"lookahead_ms": ""}, 'query: lookahead_ms = "" must be a number above 0, for example 320'),
+    ({"threshold": "nan"}, 'query: threshold = "nan" must be a number above 0, for example 1.0'),
+    ({"threshold": "-1"}, 'query: threshold = "-1" must be a number above 0, for example 1.0'),
+    ({"pause_seconds": "inf"}, 'query: pause_seconds = "inf" must be a number above 0, for example 0.8'),
+    ({"lookahead": "320"}, 'query: unknown parameter lookahead; did you mean "lookahead_ms"?'),
+])  # fmt: skip
+def test_a_bad_query_is_one_sentence_at_the_opening(query: dict[str, str], sentence: str) -> None:
+    reply = NativeStream(["fake"], open_fake, LIMITS, query=query).opening()
+    assert only_error(reply) == "setting"
+    assert reply.messages[0]["message"] == sentence
 
 
 def test_escaped_surrogate_pairs_are_valid() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fakes import FakeRecognizer, FakeSession
 from headsync.events import Alternative, Event, Final, Partial, Word
+from headsync.server.base_stream import Reply
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.session_options import SessionOptions
@@ -50,7 +51,7 @@ def final(text: str, at: float, *alternatives: Alternative) -> Final:
 
 def test_a_whole_conversation() -> None:
     stream = VoskStream(open_fake, Limits())
-    assert stream.receive('{ "config" : { "sample_rate" : 16000 } }') == ((), None, ())
+    assert stream.receive('{ "config" : { "sample_rate" : 16000 } }') == Reply()
     assert stream.receive(sound(0.2, 16_000)).messages == ({"partial": ""},)
     assert stream.receive(sound(0.4, 16_000)).messages == ({"partial": "one"},)
     assert stream.receive(sound(0.1, 16_000)).messages == ({"partial": "one"},)

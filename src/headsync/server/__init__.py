@@ -9,13 +9,14 @@ Requests pass through these modules from top to bottom:
     app              routes and error responses
     access_log       log formats; an id and a log entry for every request and stream
     origin           origin check of WebSockets
-    auth             token check before the body is read
+    auth             token check and rate of connections, before the body is read
     body_limits      size and speed of request bodies
     websocket        WebSockets as connections
     wyoming_server   TCP connections of the Wyoming protocol
     announce         their announcement by mDNS
     stream_handler   reads messages of a connection, calls a protocol, sends its replies
-    protocol         the protocol of /v1/stream; as the next four: messages in, messages out, no sockets
+    base_stream      what the protocols share: messages in, messages out, no sockets
+    protocol         the protocol of /v1/stream
     vosk             the protocol of vosk-server
     openai_realtime  OpenAI's Realtime API; openai_realtime_config reads its session.update
     deepgram         Deepgram's live API
@@ -28,7 +29,7 @@ Requests pass through these modules from top to bottom:
     app_state        what all routes of a process share
     model_service    a loaded model that opens sessions
     batching         an engine that runs waiting calls of all streams in one batch
-    limits           bounds of a process, and the limit on open streams
+    limits           bounds of a process, and of each of its clients
     metrics          Prometheus metrics
     errors           errors of a stream, with their codes
     page/            the page, plain JavaScript modules

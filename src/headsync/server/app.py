@@ -112,7 +112,8 @@ def _add_middleware(app: FastAPI, state: AppState) -> None:
 def _add_websockets(app: FastAPI, state: AppState) -> None:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
-        protocol = NativeStream(list(state.services), state.open_session, state.limits, state.access.aliases)
+        models, aliases, query = list(state.services), state.access.aliases, websocket.query_params
+        protocol = NativeStream(models, state.open_session, state.limits, aliases, query)
         await handle_websocket(websocket, protocol, state)
 
     @app.websocket("/v1/realtime")

@@ -5,19 +5,16 @@ before its body is read.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
 from urllib.parse import parse_qs
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headsync.server.errors import StreamError, api_error
 from headsync.server.limits import CLIENTS, ConnectionRate, address_client
 
 PROTECTED = ("/v1/", "/vosk", "/metrics")  # and every WebSocket; the page and the health checks are public
-Headers: TypeAlias = Mapping[str, str]
-NO_HEADERS: Headers = {}
 MESSAGE = "The token is missing or wrong; send it in the header Authorization: Bearer TOKEN."
 
 
@@ -33,30 +30,26 @@ class Admission:
             await self.app(scope, receive, send)
             return
         try:
-            admitted = self._admit(scope)
+            response = self._admit(scope)
         except StreamError as error:
             self.rejected(error.code)
-            await deny(scope, send, 429, str(error), error.code, error.retry_header)
-            return
-        if admitted:
-            await self.app(scope, receive, send)
-        else:
-            self.rejected("token")
-            await deny(scope, send, 401, MESSAGE, "invalid_api_key", {"www-authenticate": "Bearer"})
+            response = denial(429, str(error), error.code, error.retry_header)
+        await (response or self.app)(scope, receive, send)
 
-    def _admit(self, scope: Scope) -> bool:
-        """Count the connection and note whose it is; returns False if its token is wrong."""
+    def _admit(self, scope: Scope) -> JSONResponse | None:
+        """Count the connection and note whose it is; returns a response if its token is wrong."""
         clients = [address_client((scope.get("client") or ("-", 0))[0])]
         self.rate.connect(clients[0])
         if self.tokens is not None:
             matches = [number for number, token in enumerate(self.tokens) if _presents(scope, token)]
             if not matches:
-                return False
+                self.rejected("token")
+                return denial(401, MESSAGE, "invalid_api_key", {"www-authenticate": "Bearer"})
             if len(self.tokens) > 1:  # the limits of a single token would be those of the server
                 clients.append(f"token {matches[0]}")
                 self.rate.connect(clients[1])
         scope[CLIENTS] = clients
-        return True
+        return None
 
 
 def _is_protected(scope: Scope) -> bool:
@@ -72,13 +65,8 @@ def _presents(scope: Scope, token: str) -> bool:
     return hmac.compare_digest(offered.encode(), token.encode())
 
 
-async def deny(
-    scope: Scope, send: Send, status: int, message: str, code: str | None = None, headers: Headers = NO_HEADERS
-) -> None:
-    """Answer a request or a WebSocket handshake with an error and close the connection."""
-    prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    body = json.dumps(api_error(message, code=code)).encode()
-    all_headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    encoded = [(name.encode(), value.encode()) for name, value in {**all_headers, **headers}.items()]
-    await send({"type": f"{prefix}.start", "status": status, "headers": encoded})
-    await send({"type": f"{prefix}.body", "body": body})
+def denial(
+    status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """An error that closes the connection; it answers a request or a WebSocket handshake."""
+    return JSONResponse(api_error(message, code=code), status, {"connection": "close", **(headers or {})})

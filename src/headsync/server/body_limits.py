@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headsync.server.auth import deny
+from headsync.server.auth import denial
 from headsync.server.limits import Limits
 
 MIN_BYTES_PER_SECOND = 1000  # average over a body
@@ -28,7 +28,7 @@ class BodyLimits:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self.limits.request_bytes:
             error = self._too_large()
-            await deny(scope, send, error.status_code, error.detail)
+            await denial(error.status_code, error.detail)(scope, receive, send)
         else:
             await self.app(scope, self._limited(receive), send)
 

@@ -8,19 +8,18 @@ with `interim_results=true`, others precede them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import headsync
 from headsync.config import HOTWORD_BOOST
-from headsync.errors import ConfigError
 from headsync.events import Event, Final, Partial, Word
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
 from headsync.server.errors import NORMAL, StreamError
 from headsync.server.limits import Limits
-from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.protocol import OpenSession, Reply, read_object
+from headsync.server.pcm_stream import PcmStream
 from headsync.server.session_options import SessionOptions
 
 # Parameters that would change the results and are not available; "false" is accepted.
@@ -74,7 +73,7 @@ def _hotword(value: str) -> tuple[str, float]:
         return value, HOTWORD_BOOST
 
 
-class DeepgramStream:
+class DeepgramStream(BaseStream[str | bytes]):
     """One connection to `/v1/listen`."""
 
     name = "deepgram"
@@ -82,85 +81,54 @@ class DeepgramStream:
     def __init__(
         self, query: Sequence[tuple[str, str]], open_session: OpenSession, limits: Limits, request_id: str
     ) -> None:
-        self._query, self._open, self._limits, self._request_id = query, open_session, limits, request_id
+        super().__init__(open_session, limits)
+        self._query, self._request_id = query, request_id
         self._listen: ListenOptions | None = None
-        self._before = Usage()  # audio before the last Finalize
         self._end_seconds = 0.0  # of the last final result
         self._speaking = False  # the current utterance has words
-        self.audio: PcmStream | None = None
 
-    @property
-    def usage(self) -> Usage:
-        return self._before.plus(self.audio)
-
-    def opening(self) -> Reply:
-        """Check the query."""
-        try:
-            self._listen = ListenOptions.read(self._query)
-            self.audio = self._open_audio(self._listen)
-        except StreamError as error:
-            return self.end(error)
+    def _greet(self) -> Reply:
+        self._listen = ListenOptions.read(self._query)
+        self._start()
         return Reply()
 
-    def receive(self, message: str | bytes) -> Reply:
-        """The reply to one message."""
-        try:
-            if isinstance(message, bytes):
-                return self._push(message) if message else self._close()  # an empty message is the older CloseStream
-            kind = read_object(message).get("type")
-            if kind == "KeepAlive":
-                return Reply()
-            if kind == "Finalize":
-                return self._finalize()
-            if kind == "CloseStream":
-                return self._close()
-            raise StreamError("message", f'The message type "{kind}" is not supported.')
-        except StreamError as error:
-            return self.end(error)
+    def _answer(self, message: str | bytes) -> Reply:
+        assert self.audio is not None  # opened with the connection
+        if isinstance(message, bytes):
+            return self._push(self.audio, message) if message else self._close(self.audio)  # the older CloseStream
+        kind = read_object(message).get("type")
+        if kind == "KeepAlive":
+            return Reply()
+        if kind == "Finalize":
+            return self._finalize(self.audio)
+        if kind == "CloseStream":
+            return self._close(self.audio)
+        raise StreamError("message", f'The message type "{kind}" is not supported.')
 
-    def end(self, error: StreamError) -> Reply:
-        """The reply that ends the stream; after too much audio or silence, the last results precede the error."""
-        events: list[Event] = []
-        if self.audio is not None and error.code in ("too-long", "idle"):
-            events = self.audio.finish()
-        message = {"type": "Error", "description": str(error), "message": str(error), "variant": error.code}
-        return Reply((*self._messages(events), message | error.retry), error.close_code, tuple(events))
+    def _error(self, error: StreamError) -> dict[str, Any]:
+        text = str(error)
+        return {"type": "Error", "description": text, "message": text, "variant": error.code, **error.retry}
 
-    def _push(self, data: bytes) -> Reply:
-        audio = self._audio()
-        events = audio.push(data)
-        messages = self._messages(events)
-        if error := audio.length_error:
-            last = self.end(error)
-            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
-        return Reply(tuple(messages), None, tuple(events))
-
-    def _finalize(self) -> Reply:
-        events = self._audio().finish()
-        messages = self._messages(events, {"from_finalize": True})
-        self._before, self.audio = self.usage, None
+    def _start(self) -> None:
         assert self._listen is not None
-        self.audio = self._open_audio(self._listen)
+        self.audio = self._open_audio(self._listen.options, self._listen.sample_rate)
+
+    def _finalize(self, audio: PcmStream) -> Reply:
+        events = audio.finish()
+        messages = self._messages(events)
+        for message in messages:
+            if message["type"] == "Results":
+                message["from_finalize"] = True
+        self._leave_audio()
+        self._start()
         return Reply(tuple(messages), None, tuple(events))
 
-    def _close(self) -> Reply:
-        events = self._audio().finish()
+    def _close(self, audio: PcmStream) -> Reply:
+        events = audio.finish()
         return Reply((*self._messages(events), self._metadata()), NORMAL, tuple(events))
 
-    def _open_audio(self, listen: ListenOptions) -> PcmStream:
-        try:
-            session = self._open(listen.options)
-        except ConfigError as error:
-            raise StreamError("setting", str(error)) from None
-        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
-        return PcmStream(session, listen.sample_rate, "pcm16", max_seconds)
-
-    def _audio(self) -> PcmStream:
-        assert self.audio is not None  # opened with the connection
-        return self.audio
-
-    def _messages(self, events: Sequence[Event], extra: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = []
+    def _messages(self, events: Sequence[Event]) -> Messages:
+        messages: Messages = []
         listen = self._listen
         for event in events:
             if listen is None or not isinstance(event, Partial | Final):
@@ -170,7 +138,7 @@ class DeepgramStream:
                 messages.append({"type": "SpeechStarted", "channel": CHANNEL, "timestamp": round(started, 3)})
             self._speaking = bool(event.words)
             if isinstance(event, Final) or listen.interim_results:
-                messages.append({**self._result(event), **(extra or {})})
+                messages.append(self._result(event))
             if isinstance(event, Final):
                 self._end_seconds, self._speaking = self._before.audio_seconds + event.time_seconds, False
                 if event.words and listen.utterance_end:

@@ -12,25 +12,21 @@ import binascii
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from headsync.errors import ConfigError
 from headsync.events import Event, Final, Partial
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.openai_format import SentText, next_delta
 from headsync.server.openai_realtime_config import RealtimeConfig, require
-from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.protocol import OpenSession, Reply, read_object
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 SERVER_ERRORS = ("busy", "draining", "internal")
 FATAL = ("too-long", "idle", "client-limit", *SERVER_ERRORS)  # errors that close the connection
 
-Messages: TypeAlias = list[dict[str, Any]]
 
-
-class RealtimeStream:
+class RealtimeStream(BaseStream[str | bytes]):
     """One connection to `/v1/realtime`. `model_name` resolves an alias and raises StreamError for unknown models."""
 
     name = "realtime"
@@ -38,30 +34,20 @@ class RealtimeStream:
     def __init__(
         self, model_name: Callable[[str], str], open_session: OpenSession, limits: Limits, model: str = ""
     ) -> None:
-        self._model_name, self._open, self._limits, self._model = model_name, open_session, limits, model
+        super().__init__(open_session, limits)
+        self._model_name, self._model = model_name, model
         self._config = RealtimeConfig()
         self._id, self._events, self._items = secrets.token_hex(6), 0, 0
         self._item: str | None = None  # the item whose text is being sent
         self._previous_item: str | None = None
         self._sent = SentText()
-        self._before = Usage()  # audio of earlier sessions of the recogniser
         self._start_seconds = 0.0  # of the current item
-        self.audio: PcmStream | None = None
 
-    @property
-    def usage(self) -> Usage:
-        return self._before.plus(self.audio)
-
-    def opening(self) -> Reply:
-        """The reply to the connection itself."""
-        try:
-            self._config = replace(self._config, model=self._model_name(self._model))
-        except StreamError as error:
-            return Reply((self._error(error),), error.close_code)
+    def _greet(self) -> Reply:
+        self._config = replace(self._config, model=self._model_name(self._model))
         return Reply((self._event("session.created", session=self._session()),))
 
-    def receive(self, message: str | bytes) -> Reply:
-        """The reply to one message."""
+    def _answer(self, message: str | bytes) -> Reply:
         fields: dict[str, Any] = {}
         try:
             require(
@@ -71,15 +57,8 @@ class RealtimeStream:
             return self._handle(fields)
         except StreamError as error:
             if error.code in FATAL:
-                return self.end(error)
+                raise
             return Reply((self._error(error, fields.get("event_id")),))
-
-    def end(self, error: StreamError) -> Reply:
-        """The reply that ends the connection; after too much audio or silence, the last events precede it."""
-        events: list[Event] = []
-        if self.audio is not None and error.code in ("too-long", "idle"):
-            events = self.audio.finish()
-        return Reply((*self._messages(events), self._error(error)), error.close_code, tuple(events))
 
     def _handle(self, fields: dict[str, Any]) -> Reply:
         kind = fields.get("type")
@@ -90,7 +69,8 @@ class RealtimeStream:
         if kind == "input_audio_buffer.commit":
             return self._commit()
         if kind == "input_audio_buffer.clear":
-            self._before, self.audio, self._item, self._sent = self.usage, None, None, SentText()
+            self._leave_audio()
+            self._item, self._sent = None, SentText()
             return Reply((self._event("input_audio_buffer.cleared"),))
         raise StreamError("message", f'The event type "{kind}" is not supported by transcription sessions.')
 
@@ -98,7 +78,7 @@ class RealtimeStream:
         require(self.audio is None, "session.update must precede the audio of an item; commit or clear it first")
         config = self._config.updated(session)
         config = replace(config, model=self._model_name(config.model))
-        self._open_audio(config)  # raises for settings that the model does not accept
+        self._open_audio(config.options, config.sample_rate)  # raises for settings that the model does not accept
         self._config = config
         return Reply((self._event("session.updated", session=self._session()),))
 
@@ -108,14 +88,9 @@ class RealtimeStream:
         except (TypeError, ValueError, binascii.Error):
             raise StreamError("audio", "audio must be a base64 string of 16-bit samples.") from None
         if self.audio is None:
-            self.audio = self._open_audio(self._config)
+            self.audio = self._open_audio(self._config.options, self._config.sample_rate)
             self._start_seconds = self._before.audio_seconds
-        events = self.audio.push(data)
-        messages = self._messages(events)
-        if error := self.audio.length_error:
-            last = self.end(error)
-            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
-        return Reply(tuple(messages), None, tuple(events))
+        return self._push(self.audio, data)
 
     def _commit(self) -> Reply:
         require(
@@ -128,16 +103,8 @@ class RealtimeStream:
         end_seconds = self.usage.audio_seconds
         if not self._config.server_vad or self._items == completed:
             messages += self._complete(end_seconds)
-        self._before, self.audio = self.usage, None
+        self._leave_audio()
         return Reply(tuple(messages), None, tuple(events))
-
-    def _open_audio(self, config: RealtimeConfig) -> PcmStream:
-        try:
-            session = self._open(config.options)
-        except ConfigError as error:
-            raise StreamError("setting", str(error)) from None
-        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
-        return PcmStream(session, config.sample_rate, "pcm16", max_seconds)
 
     def _messages(self, events: Sequence[Event]) -> Messages:
         """The events of the API for events of the recogniser."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headsync.errors import ConfigError
-from headsync.server.auth import deny
+from headsync.server.auth import denial
 
 ANY = "*"
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -27,7 +27,8 @@ class OriginCheck:
             await self.app(scope, receive, send)
         else:
             self.rejected("origin")
-            await deny(scope, send, 403, "This origin is not allowed; the operator can add it with --allow-origin.")
+            response = denial(403, "This origin is not allowed; the operator can add it with --allow-origin.")
+            await response(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
         headers = dict(scope["headers"])

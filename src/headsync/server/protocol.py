@@ -10,35 +10,25 @@ when events are sent. `docs/reference/server.md` documents the messages.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-from headsync._parse import parse_json
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, nearest
 from headsync.events import Event
 from headsync.frontend.audio import SAMPLE_RATE
 from headsync.recipe import build, to_float
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
 from headsync.server.errors import NORMAL, StreamError, unknown_model
 from headsync.server.limits import Limits
-from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
+from headsync.server.pcm_stream import PcmStream, SampleFormat
 from headsync.server.session_options import BoostedPhrases, SessionOptions
 
 VERSION = 1
 
+BUDGET = {"lookahead_ms": "320", "threshold": "1.0", "pause_seconds": "0.8"}  # the query's parameters, with examples
 PROGRESS_SECONDS = 0.5  # audio between two progress messages
-
-OpenSession: TypeAlias = Callable[[SessionOptions], AudioSession]
-
-
-class Reply(NamedTuple):
-    """Messages to send, and the code to close the connection with afterwards; None keeps it open."""
-
-    messages: tuple[dict[str, Any], ...] = ()
-    close_code: int | None = None
-    events: tuple[Event, ...] = ()  # the events that the messages were made from
-    close_reason: str = ""  # of the WebSocket's close frame, for a protocol without error messages
 
 
 @dataclass(frozen=True)
@@ -56,47 +46,43 @@ class StartMessage:
 START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords", "phrases"}
 
 
-class NativeStream:
+class NativeStream(BaseStream[str | bytes]):
     """One connection to `/v1/stream`."""
 
     name = "stream"
 
     def __init__(
-        self, models: Sequence[str], open_session: OpenSession, limits: Limits, aliases: Mapping[str, str] | None = None
+        self,
+        models: Sequence[str],
+        open_session: OpenSession,
+        limits: Limits,
+        aliases: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> None:
-        self._models, self._open, self._limits, self._aliases = models, open_session, limits, aliases or {}
+        super().__init__(open_session, limits)
+        self._models, self._aliases, self._query = models, aliases or {}, query or {}
+        self._budget: dict[str, float] = {}  # settings of the query
         self._next_progress = math.inf  # seconds of audio
-        self.audio: PcmStream | None = None
 
-    @property
-    def usage(self) -> Usage:
-        return Usage().plus(self.audio)
-
-    def opening(self) -> Reply:
-        """The server waits for the first message."""
+    def _greet(self) -> Reply:
+        self._budget = read_budget(self._query)
         return Reply()
 
-    def receive(self, message: str | bytes) -> Reply:
-        """The reply to one message."""
-        try:
-            if isinstance(message, bytes):
-                return self._push(message)
-            kind, rest = _parse(message)
-            if kind == "start":
-                return self._start(rest)
-            if kind == "finish":
-                return self._finish()
-        except StreamError as error:
-            return self.end(error)
-        return self.end(StreamError("message", f'The message type "{kind}" is unknown; send "start" or "finish".'))
+    def _answer(self, message: str | bytes) -> Reply:
+        if isinstance(message, bytes):
+            return self._push_audio(message)
+        kind, rest = _parse(message)
+        if kind == "start":
+            return self._start(rest)
+        if kind == "finish":
+            return self._finish()
+        raise StreamError("message", f'The message type "{kind}" is unknown; send "start" or "finish".')
 
-    def end(self, error: StreamError) -> Reply:
-        """The reply that ends the stream with an error; after too much audio or silence, the last events precede it."""
-        events: list[Event] = []
-        if self.audio is not None and error.code in ("too-long", "idle"):
-            events = self.audio.finish()
-        messages = *(event.to_dict() for event in events), error.to_dict()
-        return Reply(messages, error.close_code, tuple(events))
+    def _messages(self, events: Sequence[Event]) -> Messages:
+        return [event.to_dict() for event in events]
+
+    def _error(self, error: StreamError) -> dict[str, Any]:
+        return error.to_dict()
 
     def _start(self, fields: dict[str, Any]) -> Reply:
         if self.audio is not None:
@@ -107,32 +93,25 @@ class NativeStream:
         model = self._aliases.get(start.model, start.model) or self._models[0]
         if model not in self._models:
             raise unknown_model(model, self._models)
-        try:
-            session = self._open(replace(chosen, model=model))
-        except ConfigError as error:
-            raise StreamError("setting", str(error)) from None
-        self.audio = PcmStream(session, start.sample_rate, start.format, self._limits.stream_seconds)
+        chosen = replace(chosen, model=model, settings={**self._budget, **chosen.settings})
+        self.audio = self._open_audio(chosen, start.sample_rate, start.format)
         if start.progress:
             self._next_progress = PROGRESS_SECONDS
         return Reply(({"type": "ready", "version": VERSION, "model": model, "limits": self._limits.for_clients()},))
 
-    def _push(self, data: bytes) -> Reply:
+    def _push_audio(self, data: bytes) -> Reply:
         audio = self._started()
-        events = audio.push(data)
-        messages = tuple(event.to_dict() for event in events)
-        if error := audio.length_error:
-            last = self.end(error)
-            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
-        if audio.audio_seconds >= self._next_progress:
+        reply = self._push(audio, data)
+        if reply.close_code is None and audio.audio_seconds >= self._next_progress:
             self._next_progress = audio.audio_seconds + PROGRESS_SECONDS
-            messages = *messages, {"type": "progress", **_seconds(audio)}
-        return Reply(messages, None, tuple(events))
+            reply = reply._replace(messages=(*reply.messages, {"type": "progress", **_seconds(audio)}))
+        return reply
 
     def _finish(self) -> Reply:
         audio = self._started()
         events = audio.finish()
         done = {"type": "done", **_seconds(audio)}
-        return Reply((*(event.to_dict() for event in events), done), NORMAL, tuple(events))
+        return Reply((*self._messages(events), done), NORMAL, tuple(events))
 
     def _started(self) -> PcmStream:
         if self.audio is None:
@@ -145,25 +124,31 @@ def _seconds(audio: PcmStream) -> dict[str, float]:
     return {name: round(value, 3) for name, value in seconds.items()}
 
 
-def read_object(message: str) -> dict[str, Any]:
-    """Parse a text message as a JSON object."""
-    try:
-        fields = parse_json(message)
-    except UnicodeEncodeError:
-        raise StreamError("message", "The text message escapes a lone surrogate; send valid Unicode.") from None
-    except ValueError:
-        raise StreamError("message", "The text message is not JSON; send audio as binary messages.") from None
-    if not isinstance(fields, dict):
-        raise StreamError("message", "The text message is not a JSON object.")
-    return fields
-
-
 def _parse(message: str) -> tuple[str, dict[str, Any]]:
     fields = read_object(message)
     kind = fields.pop("type", None)
     if not isinstance(kind, str):
         raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
     return kind, fields
+
+
+def read_budget(query: Mapping[str, str]) -> dict[str, float]:
+    """The delay budget in the query of a connection."""
+    budget = {}
+    for name, text in query.items():
+        if name == "token":
+            continue
+        if name not in BUDGET:
+            raise StreamError("setting", f"query: unknown parameter {name}{nearest(name, BUDGET)}")
+        try:
+            budget[name] = float(text)
+        except ValueError:
+            budget[name] = math.nan
+        if not 0 < budget[name] < math.inf:
+            raise StreamError(
+                "setting", f'query: {name} = "{text}" must be a number above 0, for example {BUDGET[name]}'
+            )
+    return budget
 
 
 def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, SessionOptions]:

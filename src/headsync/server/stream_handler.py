@@ -16,31 +16,14 @@ from starlette.types import Scope
 from headsync.events import Event
 from headsync.server.access_log import note, note_stream, request_id
 from headsync.server.app_state import AppState
+from headsync.server.base_stream import BaseStream, Reply
 from headsync.server.errors import NORMAL, StreamError, internal_error
 from headsync.server.limits import CLIENTS
-from headsync.server.pcm_stream import Usage
-from headsync.server.protocol import Reply
 
 log = logging.getLogger("headsync.server")
 
 M = TypeVar("M")  # the messages of a client
-M_contra = TypeVar("M_contra", contravariant=True)
 M_co = TypeVar("M_co", covariant=True)
-
-
-class StreamProtocol(Protocol[M_contra]):
-    """A protocol without sockets: messages in, replies out."""
-
-    name: str
-
-    @property
-    def usage(self) -> Usage: ...
-
-    def opening(self) -> Reply: ...
-
-    def receive(self, message: M_contra) -> Reply: ...
-
-    def end(self, error: StreamError) -> Reply: ...
 
 
 class Connection(Protocol[M_co]):
@@ -71,7 +54,7 @@ class EncodedReply(NamedTuple):
     events: tuple[Event, ...]
 
 
-async def handle_stream(connection: Connection[M], protocol: StreamProtocol[M], state: AppState) -> None:
+async def handle_stream(connection: Connection[M], protocol: BaseStream[M], state: AppState) -> None:
     """Serve one stream from its first message to its last."""
     idle_seconds = state.limits.idle_seconds
     clients = connection.scope.get(CLIENTS, ())
@@ -97,7 +80,7 @@ async def handle_stream(connection: Connection[M], protocol: StreamProtocol[M], 
 
 
 async def _exchange(
-    connection: Connection[M], protocol: StreamProtocol[M], state: AppState, first: M | StreamError | None
+    connection: Connection[M], protocol: BaseStream[M], state: AppState, first: M | StreamError | None
 ) -> str:
     """Answer message by message; returns the outcome for the metrics."""
     message = first
@@ -127,7 +110,7 @@ async def _receive(connection: Connection[M], idle_seconds: float) -> M | Stream
 
 
 async def _reply(
-    connection: Connection[M], protocol: StreamProtocol[M], message: M | StreamError, state: AppState
+    connection: Connection[M], protocol: BaseStream[M], message: M | StreamError, state: AppState
 ) -> EncodedReply:
     """The protocol's reply. Any exception is a fault of the server and ends this stream alone."""
     try:

@@ -17,10 +17,11 @@ from typing import Any
 
 from headsync.errors import ConfigError
 from headsync.events import Event, Final, Partial, Word
+from headsync.server.base_stream import BaseStream, OpenSession, Reply, read_object
 from headsync.server.errors import NORMAL, StreamError
 from headsync.server.limits import Limits
-from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.protocol import OpenSession, Reply, read_object, read_phrases
+from headsync.server.pcm_stream import PcmStream
+from headsync.server.protocol import read_phrases
 from headsync.server.session_options import SessionOptions
 
 
@@ -57,49 +58,35 @@ def _read_words(given: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
 
 
-class VoskStream:
+class VoskStream(BaseStream[str | bytes]):
     """One connection of a vosk-server client."""
 
     name = "vosk"
 
     def __init__(self, open_session: OpenSession, limits: Limits) -> None:
-        self._open, self._limits = open_session, limits
+        super().__init__(open_session, limits)
         self._config = VoskConfig()
         self._partial = ""
-        self._before = Usage()  # audio before the last reset
-        self.audio: PcmStream | None = None
 
-    @property
-    def usage(self) -> Usage:
-        return self._before.plus(self.audio)
-
-    def opening(self) -> Reply:
-        """The server waits for the first message."""
-        return Reply()
-
-    def receive(self, message: str | bytes) -> Reply:
-        """The reply to one message."""
-        try:
-            if isinstance(message, bytes):
-                return self._push(message)
-            fields = read_object(message)
-            if "config" in fields:
-                if self.audio is None:
-                    self._config = self._config.updated(fields["config"])
-                return Reply()
-            if fields.get("eof"):
-                return self._final(self._stream().finish(), NORMAL)
-            if fields.get("reset"):
-                return self._reset()
-        except StreamError as error:
-            return self.end(error)
-        return self.end(StreamError("message", "The text message has none of config, eof and reset."))
+    def _answer(self, message: str | bytes) -> Reply:
+        if isinstance(message, bytes):
+            return self._push_audio(message)
+        fields = read_object(message)
+        if "config" in fields:
+            if self.audio is None:
+                self._config = self._config.updated(fields["config"])
+            return Reply()
+        if fields.get("eof"):
+            return self._final(self._stream().finish(), NORMAL)
+        if fields.get("reset"):
+            return self._reset()
+        raise StreamError("message", "The text message has none of config, eof and reset.")
 
     def end(self, error: StreamError) -> Reply:
         """Close the connection; the protocol has no error message, so the close frame has the code."""
         return Reply((), error.close_code, close_reason=json.dumps({"code": error.code, **error.retry}))
 
-    def _push(self, data: bytes) -> Reply:
+    def _push_audio(self, data: bytes) -> Reply:
         audio = self._stream()
         events = audio.push(data)
         for event in events:
@@ -114,9 +101,8 @@ class VoskStream:
         return Reply(({"partial": self._partial},), None, tuple(events))
 
     def _reset(self) -> Reply:
-        audio = self._stream()
-        reply = self._final(audio.finish())
-        self._before = self.usage
+        reply = self._final(self._stream().finish())
+        self._leave_audio()
         self.audio, self._partial = self._open_stream(), ""
         return reply
 
@@ -154,9 +140,5 @@ class VoskStream:
         settings: dict[str, Any] = {}
         if self._config.max_alternatives > 0:
             settings = {"nbest": min(self._config.max_alternatives, self._limits.beam)}
-        try:
-            session = self._open(SessionOptions(settings=settings, phrases=self._config.phrases))
-        except ConfigError as error:
-            raise StreamError("setting", str(error)) from None
-        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
-        return PcmStream(session, self._config.sample_rate, "pcm16", max_seconds)
+        options = SessionOptions(settings=settings, phrases=self._config.phrases)
+        return self._open_audio(options, self._config.sample_rate)

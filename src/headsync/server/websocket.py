@@ -10,8 +10,9 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headsync.server.app_state import AppState
+from headsync.server.base_stream import BaseStream
 from headsync.server.errors import api_error
-from headsync.server.stream_handler import Connection, StreamProtocol, handle_stream
+from headsync.server.stream_handler import Connection, handle_stream
 
 
 class WebSocketConnection:
@@ -50,7 +51,7 @@ class WebSocketConnection:
             raise ConnectionResetError from None
 
 
-async def handle_websocket(websocket: WebSocket, protocol: StreamProtocol[str | bytes], state: AppState) -> None:
+async def handle_websocket(websocket: WebSocket, protocol: BaseStream[str | bytes], state: AppState) -> None:
     """Accept a WebSocket and serve its stream. While the server drains, the handshake is answered with 503, so that a
     load balancer tries another server.
     """

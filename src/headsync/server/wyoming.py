@@ -11,19 +11,17 @@ several transcripts. Unknown events are ignored, as the protocol requires.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import headsync
 from headsync.config import HOTWORD_BOOST
-from headsync.errors import ConfigError
 from headsync.events import Event
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_format import SentText, next_delta
-from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.protocol import OpenSession, Reply, read_object
 from headsync.server.session_options import SessionOptions
 
 FORMAT = {"width": 2, "channels": 1}  # 16-bit samples of one channel
@@ -80,7 +78,7 @@ def build_info(models: Iterable[ModelService]) -> dict[str, Any]:
     return {"type": "info", "data": {"asr": [{**program, "supports_transcript_streaming": True}]}}
 
 
-class WyomingStream:
+class WyomingStream(BaseStream[WyomingEvent]):
     """One connection. `can_write` tells whether a model (first argument) can write a phrase."""
 
     name = "wyoming"
@@ -88,36 +86,15 @@ class WyomingStream:
     def __init__(
         self, info: dict[str, Any], open_session: OpenSession, can_write: Callable[[str, str], bool], limits: Limits
     ) -> None:
-        self._info, self._open, self._can_write, self._limits = info, open_session, can_write, limits
+        super().__init__(open_session, limits)
+        self._info, self._can_write = info, can_write
         self._options = SessionOptions()
         self._sent = SentText()
-        self._before = Usage()  # audio of earlier transcripts
-        self.audio: PcmStream | None = None
 
-    @property
-    def usage(self) -> Usage:
-        return self._before.plus(self.audio)
+    def _error(self, error: StreamError) -> dict[str, Any]:
+        return {"type": "error", "data": {"text": str(error), "code": error.code, **error.retry}}
 
-    def opening(self) -> Reply:
-        """The server waits for the first event."""
-        return Reply()
-
-    def receive(self, event: WyomingEvent) -> Reply:
-        """The reply to one event."""
-        try:
-            return self._handle(event)
-        except StreamError as error:
-            return self.end(error)
-
-    def end(self, error: StreamError) -> Reply:
-        """The reply that ends the connection; after too much audio or silence, the last text precedes it."""
-        events: list[Event] = []
-        if self.audio is not None and error.code in ("too-long", "idle"):
-            events = self.audio.finish()
-        failure = {"type": "error", "data": {"text": str(error), "code": error.code, **error.retry}}
-        return Reply((*self._chunks(events), failure), error.close_code, tuple(events))
-
-    def _handle(self, event: WyomingEvent) -> Reply:
+    def _answer(self, event: WyomingEvent) -> Reply:
         if event.type == "describe":
             return Reply((self._info,))
         if event.type == "ping":
@@ -127,7 +104,7 @@ class WyomingStream:
         elif event.type == "audio-start":
             return self._start(event.data)
         elif event.type == "audio-chunk":
-            return self._push(event)
+            return self._push_chunk(event)
         elif event.type == "audio-stop":
             return self._stop()
         return Reply()
@@ -144,38 +121,30 @@ class WyomingStream:
     def _start(self, data: dict[str, Any]) -> Reply:
         if any(data.get(name) != value for name, value in FORMAT.items()) or type(data.get("rate")) is not int:
             raise StreamError("audio", "audio-start must have an integer rate, width 2 and channels 1.")
-        try:
-            session = self._open(self._options)
-        except ConfigError as error:
-            raise StreamError("setting", str(error)) from None
-        self._before, self._sent = self.usage, SentText()
-        max_seconds = self._limits.stream_seconds - self._before.audio_seconds
-        self.audio = PcmStream(session, data["rate"], "pcm16", max_seconds)
+        self._leave_audio()
+        self.audio, self._sent = self._open_audio(self._options, data["rate"]), SentText()
         return Reply(({"type": "transcript-start"},))
 
-    def _push(self, event: WyomingEvent) -> Reply:
+    def _push_chunk(self, event: WyomingEvent) -> Reply:
         started = () if self.audio is not None else self._start(event.data).messages
         assert self.audio is not None
-        events = self.audio.push(event.payload)
-        messages = *started, *self._chunks(events)
-        if error := self.audio.length_error:
-            last = self.end(error)
-            return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
-        return Reply(messages, None, tuple(events))
+        reply = self._push(self.audio, event.payload)
+        return reply._replace(messages=(*started, *reply.messages))
 
     def _stop(self) -> Reply:
         events = self.audio.finish() if self.audio is not None else []
-        messages = *self._chunks(events), {"type": "transcript", "data": {"text": self._sent.text}}
-        self._before, self.audio, self._sent, self._options = self.usage, None, SentText(), SessionOptions()
+        messages = *self._messages(events), {"type": "transcript", "data": {"text": self._sent.text}}
+        self._leave_audio()
+        self._sent, self._options = SentText(), SessionOptions()
         return Reply((*messages, {"type": "transcript-stop"}), None, tuple(events))
 
-    def _chunks(self, events: Iterable[Event]) -> tuple[dict[str, Any], ...]:
-        chunks = []
+    def _messages(self, events: Sequence[Event]) -> Messages:
+        chunks: Messages = []
         for event in events:
             text, self._sent = next_delta(self._sent, event)
             if text:
                 chunks.append({"type": "transcript-chunk", "data": {"text": text}})
-        return tuple(chunks)
+        return chunks
 
 
 def _text(data: bytes) -> str:
