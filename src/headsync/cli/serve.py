@@ -63,7 +63,8 @@ class ModelGroup:
         hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
         settings = tuple(search.settings.items())
         shared = (search.lm, hotwords, settings, self.threads, not self.no_batching, search.engine.value, phrases)
-        return tuple(ModelOptions(name, *shared) for name in self.models or [None])
+        names: list[str | None] = [*self.models] if self.models else [None]
+        return tuple(ModelOptions(name, *shared) for name in names)
 
 
 @dataclass(frozen=True)
