@@ -3,7 +3,7 @@
 The life of an output step:
 
 1. Begin: the language model scores the next token of every live hypothesis, which needs no frames.
-2. Ask: each hypothesis waits for its CTC spike (`gated_base`), which gives its limit. The decoder is asked for those
+2. Ask: each hypothesis waits for its CTC spike (`gated_spike`), which gives its limit. The decoder is asked for those
    that have one. Online attention decides an answer, or needs more frames; decided answers are kept (`PendingStep`).
 3. Score: when every live hypothesis is decided, the joint scores of all candidates are computed. CTC scores all
    hypotheses on the same frames: those that some answer depends on (`used_B`), whatever else has arrived. So neither
@@ -29,7 +29,7 @@ from headsync.decoding.cost import sum_stops
 from headsync.decoding.ctc_prefix import logsumexp
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
-from headsync.decoding.lookahead import Limit, gated_base
+from headsync.decoding.lookahead import Limit, gated_limit, gated_spike
 from headsync.decoding.pending_step import Answers, PendingStep, decided_answers, rows_of
 from headsync.decoding.phrases import Phrases
 from headsync.decoding.scoring import Candidates, CtcScorer, JointScorer
@@ -116,13 +116,12 @@ class Search:
 
     def _spike(self, h: Hypothesis, speech: SpeechFrames) -> int:
         """The spike for the next token, -1 if there is none."""
-        spike = speech.spikes.next_after(len(h.tokens), h.exhausted)
+        spike = gated_spike(h, speech.spikes)
         return -1 if spike is None else spike
 
     def _limit(self, h: Hypothesis, speech: SpeechFrames, final: bool) -> int | None:
         """The first frame that a hypothesis may not look at; None if it has to wait."""
-        base = gated_base(h, speech.spikes)
-        limit = None if base is None else self.limit(base, self.config.lookahead_frames)
+        limit = gated_limit(h, speech.spikes, self.limit, self.config.lookahead_frames)
         return NO_LIMIT if limit is None and final else limit
 
     def _write(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> Beam:

@@ -4,8 +4,7 @@ A limit is the first frame that a step may not look at. It follows from a base, 
 search, and M (`decoding.lookahead_frames`). None means that the step waits for the end of the utterance.
 
 Algorithm 1 has the base t_{i-1}, where the last step halted, and the limit min(t_{i-1} + M, T): a step has M frames
-that the last one has not seen. In a live stream (see `gated_base`) silence moves the base forward to the next CTC
-spike, whose frame is then the first of the M.
+that the last one has not seen. In a live stream (`gated_limit`) the base is a CTC spike.
 """
 
 from __future__ import annotations
@@ -66,11 +65,20 @@ def limit_of(attention: str) -> Limit:
     raise nearest_name("decoder.attention =", attention, {*LIMITS, *entry_points(group=GROUP).names})
 
 
-def gated_base(h: Hypothesis, spikes: CtcSpikes) -> int | None:
+def gated_spike(h: Hypothesis, spikes: CtcSpikes) -> int | None:
     """In a live stream a step waits for a CTC spike: one more than tokens are written, and not in exhausted frames.
 
-    Without it, the limit would force tokens out of every silence longer than M. The base is the spike, or t_{i-1} where
-    that is later; None: there is no such spike yet.
+    Without it, the limit would force tokens out of every silence longer than M. None: there is no such spike yet.
     """
-    spike = spikes.next_after(len(h.tokens), h.exhausted)
-    return None if spike is None else max(h.t, spike)
+    return spikes.next_after(len(h.tokens), h.exhausted)
+
+
+def gated_limit(h: Hypothesis, spikes: CtcSpikes, limit: Limit, ahead: int) -> int | None:
+    """The limit of a step in a live stream: M frames from its spike, or t_{i-1} where that is later.
+
+    It does not count from t_{i-1}, as that of Algorithm 1 does: with each step that ends at its limit, text would fall
+    further behind the speech.
+    """
+    spike = gated_spike(h, spikes)
+    found = None if spike is None else limit(spike, ahead)
+    return None if found is None else max(found, h.t)
