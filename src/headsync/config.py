@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Literal
 
 from headsync.errors import ConfigError
 from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, FrameRate
@@ -153,44 +153,6 @@ class EndpointConfig:
         _fraction(onset_behind=self.onset_behind)
         if self.onset_pair > 1:
             raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
-
-
-class SearchSettings(TypedDict, total=False):
-    """The fields of `DecodingConfig` and `EndpointConfig` as keyword arguments; None: as stored with the model."""
-
-    beam: int | None
-    ctc_weight: float | None
-    lm_weight: float | None
-    lm_use: Literal["fusion", "rescoring"] | None
-    length_bonus: float | None
-    end_weight: float | None
-    pre_beam: int | None
-    lookahead_frames: int | None
-    halting: Literal["monotone", "free"] | None
-    policy: Literal["gated", "published"] | None
-    block_frames: int | None
-    most_tokens_per_frame: float | None
-    token_frames: int | None
-    nbest: int | None
-    confidence_scale: float | None
-    confidence_offset: float | None
-    whole_recording: bool | None
-    pause_seconds: float | None
-    longest_seconds: float | None
-    silence_seconds: float | None
-    lead_seconds: float | None
-    spike_probability: float | None
-    onset_probability: float | None
-    onset_pair: float | None
-    foreground_db: float | None
-    onset_behind: float | None
-
-
-class StreamSettings(SearchSettings, total=False):
-    """What one stream may have for itself: the settings above, and its delay."""
-
-    lookahead_ms: float | None  # M, rounded to encoder frames; instead of `lookahead_frames`
-    threshold: float | None  # of each head
 
 
 @dataclass(frozen=True)
