@@ -14,12 +14,8 @@ class SearchSettings(TypedDict, total=False):
     lm_use: Literal["fusion", "rescoring"] | None
     length_bonus: float | None
     end_weight: float | None
-    pre_beam: int | None
     lookahead_frames: int | None
-    halting: Literal["monotone", "free"] | None
     policy: Literal["gated", "published"] | None
-    block_frames: int | None
-    most_tokens_per_frame: float | None
     token_frames: int | None
     nbest: int | None
     confidence_scale: float | None
