@@ -218,7 +218,7 @@ def test_where_the_first_block_is_the_last_it_is_the_offline_search(rules: str) 
     for seed in range(8):
         engine, log_ctc = TableEngine(seed, 12, end_bonus=2.0), some_ctc(seed, FRAMES, 12)
         searching = search(engine, rules, 11, beam=2, ctc_weight=0.1, block_frames=FRAMES + 1)
-        offline = Search(engine, LIMITS["softmax"], searching.config, 11)
+        offline = Search(engine, LIMITS["softmax"], searching.config, 11, most_tokens_per_frame=0.2)
         expected = offline.advance(offline.start(), heard(log_ctc, FRAMES), final=True)
         beam = listen(searching, log_ctc, (), [])
         assert (beam.live, beam.ended) == (expected.live, expected.ended)

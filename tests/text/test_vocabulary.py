@@ -188,7 +188,7 @@ def test_a_recipe_sets_the_kind_of_tokens(kind: TokenKind) -> None:
     vocabulary = build_vocabulary(data, ["two one", "three two"])
     assert vocabulary.kind == kind
     assert vocabulary.decode(vocabulary.encode("three one")) == "three one"
-    assert len(vocabulary.tokens) == {"characters": 8, "words": 3, "bpe": 9}[kind]
+    assert len(vocabulary.tokens) == {"characters": 9, "words": 3, "bpe": 9}[kind]
 
 
 def test_a_mark_within_a_word_is_an_error() -> None:

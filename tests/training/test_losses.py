@@ -136,7 +136,7 @@ def test_the_quantity_loss_by_hand() -> None:
     assert float((losses.joint - without).detach()) == pytest.approx(expected, rel=1e-4)
     losses.joint.backward()
     assert two.grad is not None
-    assert two.grad.tolist() == [[pytest.approx(0.1), pytest.approx(-0.1)], [pytest.approx(0.1), 0.0]]
+    assert two.grad.tolist() == [[pytest.approx(0.05), pytest.approx(-0.05)], [pytest.approx(0.05), 0.0]]
 
 
 def test_a_shortfall_counts_like_a_miscount() -> None:
