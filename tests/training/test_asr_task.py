@@ -427,7 +427,7 @@ def test_what_is_wrong_with_the_data_is_told_before_anything_is_written(
         (DataError, r"empty\.jsonl: no usable utterance", f"data.train={empty}"),
         (
             DataError,
-            r"data\.dev = '.*/changed\.jsonl': the word 'xyz' in 'ba xyz' is not in the vocabulary; .* Correct the texts",
+            r"data\.dev = '.*/changed\.jsonl': the word 'xyz' in 'ba xyz' is not in the vocabulary; .* Correct",
             f"data.dev={strange}",
         ),
         (ConfigError, r'tiny\.toml: .*"hsdacs" is not known; did you mean "hs-dacs"', "decoder.attention=hsdacs"),
