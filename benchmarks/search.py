@@ -66,11 +66,11 @@ def said(frames: int, classes: int) -> tuple[IntArray, np.ndarray]:
     return script, log_ctc_TV.astype(np.float32)
 
 
-def run(beam: int, classes: int, frames: int, pre_beam: int) -> tuple[float, int]:
+def run(beam: int, classes: int, frames: int) -> tuple[float, int]:
     """Seconds that one utterance takes without its engine, and the label steps in it."""
     script, log_ctc_TV = said(frames, classes)
     engine = Table(script, classes)
-    config = DecodingConfig(beam=beam, pre_beam=pre_beam)
+    config = DecodingConfig(beam=beam)
     searching = Search(engine, lookahead, config, classes - 1)  # type: ignore[arg-type]  # no encoder is needed
     memory = Memory(*np.zeros((2, 1, 1, 1, frames, 1), np.float32))
     spikes = CtcSpikes(tuple(range(1, frames, FRAMES_PER_TOKEN)), tuple(script.tolist()))
@@ -88,7 +88,6 @@ def main() -> None:
     parser.add_argument("--beam", type=int, nargs="+", default=[1, 10, 60])
     parser.add_argument("--classes", type=int, nargs="+", default=[50, 5000])
     parser.add_argument("--frames", type=int, nargs="+", default=[100, 400, 1600])
-    parser.add_argument("--pre-beam", type=int, default=DecodingConfig().pre_beam)
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
     print("| beam | classes | frames | label steps | ms per label step | tokens per second |")
@@ -96,7 +95,7 @@ def main() -> None:
     for classes in given.classes:
         for beam in given.beam:
             for frames in given.frames:
-                runs = [run(beam, classes, frames, given.pre_beam) for _ in range(given.runs)]
+                runs = [run(beam, classes, frames) for _ in range(given.runs)]
                 seconds, steps = min(runs)
                 each, rate = 1e3 * seconds / steps, frames // FRAMES_PER_TOKEN / seconds
                 print(f"| {beam} | {classes} | {frames} | {steps} | {each:.2f} | {rate:.0f} |", flush=True)

@@ -39,6 +39,7 @@ from headsync.training.batches import Batch, Batches, collate, load, statistics_
 from headsync.training.bucketing import Share, Split, plan
 from headsync.training.distributed import Ranks
 from headsync.training.losses import joint_loss, loss_terms
+from headsync.training.optimisation import CLIP_NORM
 from headsync.training.trainer import Trainer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -66,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
     kinds.add_parser("estimate")
-    kinds.add_parser("step").add_argument("--recompute", action="store_true")
+    kinds.add_parser("step")
     kinds.add_parser("overhead").add_argument("--rounds", type=int, default=12)
     feeding = kinds.add_parser("feeding")
     feeding.add_argument("manifest", type=Path)
@@ -76,7 +77,7 @@ def main() -> None:
     if given.kind == "estimate":
         estimate()
     elif given.kind == "step":
-        measure_step(given.recompute)
+        measure_step()
     elif given.kind == "overhead":
         measure_overhead(given.rounds)
     else:
@@ -160,10 +161,9 @@ def make_run(config: Config, vocabulary: Vocabulary) -> Trainer[Any, Any]:
     return Trainer(task, Ranks(), print)
 
 
-def measure_step(recompute: bool) -> None:
+def measure_step() -> None:
     """The full-size LibriSpeech network, four utterances of 12.3 s."""
-    overrides = ["training.device=cpu", f"training.recompute={str(recompute).lower()}"]
-    config = load_config(RECIPES / "librispeech" / "hs-dacs.toml", overrides)
+    config = load_config(RECIPES / "librispeech" / "hs-dacs.toml")
     corpus = CORPORA["librispeech"]
     vocabulary = Vocabulary("characters", tuple(chr(0x4E00 + n) for n in range(corpus.classes - 2)))
     run = make_run(config, vocabulary)
@@ -178,13 +178,13 @@ def measure_step(recompute: bool) -> None:
     wall, processor = (min(times) for times in zip(*taken, strict=True))
     parameters = sum(p.numel() for p in run.task.model.parameters())
     print(f"{parameters / 1e6:.1f} M parameters, 4 utterances of {corpus.frames / 100} s, one thread, "
-          f"recompute {recompute}: {wall:.1f} s ({processor:.1f} s of processor time), "
+          f"{wall:.1f} s ({processor:.1f} s of processor time), "
           f"peak {peak / 2**20:.2f} GB, {(peak - before) / 2**20:.2f} GB of it for updates")  # fmt: skip
 
 
 def measure_overhead(rounds: int) -> None:
     """Updates as the loop makes them and as one would write them by hand, one after the other."""
-    config = load_config(RECIPES / "toy" / "toy.toml", ["training.device=cpu"])
+    config = load_config(RECIPES / "toy" / "toy.toml")
     vocabulary = Vocabulary("characters", tuple("abcdefghij"))
     run = make_run(config, vocabulary)
     plain = Model(config, config.columns, vocabulary.size).train()
@@ -207,7 +207,7 @@ def _plain_update(model: Model, adam: torch.optim.Adam, batch: Batch, config: Co
     loss = joint_loss(output, batch, loss_terms(config.training)).joint
     adam.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
     adam.step()
     float(loss.detach())
 
@@ -222,7 +222,7 @@ def measure_feeding(manifest: Path, batches: int) -> None:
 
 def waiting_share(manifest: Path, batches: int, rank: int) -> float:
     torch.set_num_threads(1)
-    config = load_config(RECIPES / "wsj" / "hs-dacs.toml", ["training.device=cpu", "training.accumulate=1"])
+    config = load_config(RECIPES / "wsj" / "hs-dacs.toml", ["training.accumulate=1"])
     utterances = read_manifest(manifest)
     vocabulary = build_vocabulary(config.data, [u.text for u in utterances])
     run = make_run(config, vocabulary)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import headsync
-from headsync.config import DecodingConfig, EndpointConfig, SearchSettings
+from headsync._arguments import SearchSettings
+from headsync.config import DecodingConfig, EndpointConfig
 from headsync.errors import AudioError, ConfigError
 
 ROOT = Path(__file__).parent.parent

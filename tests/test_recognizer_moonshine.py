@@ -29,7 +29,7 @@ def save_random_model(folder: Path) -> None:
         network=NetworkConfig(width=16, heads=2, feedforward=16, family="moonshine"),
         encoder=EncoderConfig(2, left_frames=7, centre_frames=3, right_frames=2, mode="reuse"),
         decoder=DecoderConfig(2, energy_bias=-2.0, frame_positions=False),
-        decoding=DecodingConfig(beam=3, lookahead_frames=5, most_tokens_per_frame=0.2),
+        decoding=DecodingConfig(beam=3, lookahead_frames=5),
         endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size), 5)

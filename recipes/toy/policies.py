@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from headsync import Recognizer
-from headsync.config import SearchSettings
+from headsync._arguments import SearchSettings
 from headsync.corpora.flac import write_flac
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.evaluate import EvaluationReport, evaluate

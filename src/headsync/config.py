@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Literal
 
 from headsync.errors import ConfigError
 from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, FrameRate
@@ -33,12 +33,11 @@ class NetworkConfig:
     feedforward: int = 2048
     kernels: int = 256  # of each of the two CNN layers: paper
     dropout: float = 0.1
-    attention_dropout: float = 0.1
     family: Literal["paper", "moonshine"] = "paper"  # log-mel and encoder frames of 40 ms, or samples and 48 ms
 
     def __post_init__(self) -> None:
         _at_least(1, width=self.width, heads=self.heads, feedforward=self.feedforward, kernels=self.kernels)
-        _fraction(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        _fraction(dropout=self.dropout)
         if self.width % (2 * self.heads):
             raise ConfigError(f"width = {self.width} must be a multiple of twice heads = {self.heads}")
 
@@ -74,7 +73,6 @@ class DecoderConfig:
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
     wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
-    wait_from: Literal["first", "own"] = "own"  # the first head's stop, or a head's own last one, if later: MMA-MoChA
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
@@ -99,12 +97,8 @@ class DecodingConfig:
     lm_use: Literal["fusion", "rescoring"] = "fusion"  # in every step of the search, or on the texts it ends with
     length_bonus: float = 0.0  # for every token written
     end_weight: float = 1.0  # of what the decoder says about the end, where CTC has a say in it as well
-    pre_beam: int = 40  # tokens of each hypothesis that CTC scores, the best by the others; 0: 1.5 times the beam
     lookahead_frames: int = 16  # M
-    halting: Literal["monotone", "free"] = "monotone"  # whether t_i never falls below t_{i-1}
     policy: Literal["gated", "published"] = "gated"  # steps wait for a CTC spike, for live streams; or as published
-    block_frames: int = 8  # BS-DEC, gated: frames of a block
-    most_tokens_per_frame: float = 1.0
     token_frames: int = 5  # how long after its CTC spike a token ends, if no other follows before
     nbest: int = 1  # readings of an utterance; more than one require a beam
     confidence_scale: float = 1.0  # of the log odds of a word being right: see `headsync calibrate`
@@ -112,7 +106,7 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, nbest=self.nbest)
-        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames, block_frames=self.block_frames)
+        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames)
         _at_least(0, token_frames=self.token_frames)
         if self.beam > MOST_HYPOTHESES:
             raise ConfigError(f"beam = {self.beam} must be at most {MOST_HYPOTHESES}")
@@ -123,8 +117,7 @@ class DecodingConfig:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
         if not 0 <= self.end_weight <= 1:
             raise ConfigError(f"end_weight = {self.end_weight} must be between 0 and 1")
-        _at_least(0, lm_weight=self.lm_weight, pre_beam=self.pre_beam)
-        _positive(most_tokens_per_frame=self.most_tokens_per_frame)
+        _at_least(0, lm_weight=self.lm_weight)
 
 
 @dataclass(frozen=True)
@@ -155,44 +148,6 @@ class EndpointConfig:
             raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
 
 
-class SearchSettings(TypedDict, total=False):
-    """The fields of `DecodingConfig` and `EndpointConfig` as keyword arguments; None: as stored with the model."""
-
-    beam: int | None
-    ctc_weight: float | None
-    lm_weight: float | None
-    lm_use: Literal["fusion", "rescoring"] | None
-    length_bonus: float | None
-    end_weight: float | None
-    pre_beam: int | None
-    lookahead_frames: int | None
-    halting: Literal["monotone", "free"] | None
-    policy: Literal["gated", "published"] | None
-    block_frames: int | None
-    most_tokens_per_frame: float | None
-    token_frames: int | None
-    nbest: int | None
-    confidence_scale: float | None
-    confidence_offset: float | None
-    whole_recording: bool | None
-    pause_seconds: float | None
-    longest_seconds: float | None
-    silence_seconds: float | None
-    lead_seconds: float | None
-    spike_probability: float | None
-    onset_probability: float | None
-    onset_pair: float | None
-    foreground_db: float | None
-    onset_behind: float | None
-
-
-class StreamSettings(SearchSettings, total=False):
-    """What one stream may have for itself: the settings above, and its delay."""
-
-    lookahead_ms: float | None  # M, rounded to encoder frames; instead of `lookahead_frames`
-    threshold: float | None  # of each head
-
-
 @dataclass(frozen=True)
 class DataConfig:
     """What to train on: manifests, or texts for a language model. Relative paths are relative to the working folder."""
@@ -201,8 +156,6 @@ class DataConfig:
     dev: str = ""
     tokens: Literal["characters", "bpe", "unigram", "words"] = "characters"
     bpe_size: int = 5000  # tokens of a vocabulary of BPE or of a unigram model
-    unknown: bool = False  # whether <unk> is a token, for what occurs elsewhere and not in `train`
-    published_classes: int = 0  # output classes of the published system; training warns of a difference; 0: unknown
     workers: int = 1  # processes that prepare batches
 
     def __post_init__(self) -> None:
@@ -215,41 +168,31 @@ class TrainingConfig:
     """Joint CTC/attention training, the settings of section 5.1 where the paper gives them."""
 
     folder: str = "runs/run"
-    start_from: str = ""  # a model folder whose weights and feature statistics to start from
-    encoder_from: str = ""  # one of which to take the encoder, with its CTC and statistics, and not the decoder
+    start_from: str = ""  # a model folder whose weights and feature statistics to start from; see warm_start.py
     seed: int = 1
-    threads: int = 1
     epochs: int = 100
     shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better `criterion` before stopping; 0: never
     batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts
     accumulate: int = 1  # parts into which a process cuts its share of a batch; more take less memory
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; sums stay float32
-    recompute: bool = False  # layers compute twice instead of remembering: gradient checkpointing
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
     loss_per: Literal["token", "utterance"] = "token"  # what the loss of a batch is a mean over
-    quantity_weight: float = 1.0  # of the quantity loss, for mechanisms that count tokens: MMA-MoChA, CIF
     noam_factor: float = 10.0
     warmup_updates: int = 25_000
-    clip_norm: float = 5.0
     untruncated_updates: int = 0  # first phase, in which no step is halted
-    sharpen_updates: int = 0  # updates after it in which the energies' factor rises to decoder.sharpness
     average: int = 5  # checkpoints averaged at the end
-    average_of: Literal["best", "last"] = "best"
-    criterion: Literal["loss", "accuracy"] = "loss"  # on the dev set, by which epochs are the best
+    average_of: Literal["best", "last"] = "best"  # by the loss; or, as in ESPnet, the last, with patience by accuracy
     checkpoint_seconds: float = 120.0
     speeds: str = ""  # at which every utterance is heard in every pass, such as "0.9 1.0 1.1"
-    frequency_masks: int = 0
-    frequency_mask_bins: int = 20
-    time_masks: int = 0
-    time_mask_frames: int = 30
+    frequency_mask_bins: int = 0  # SpecAugment: widest of two bands to mask; 0: none
+    time_mask_frames: int = 0  # SpecAugment: longest of two spans to mask; 0: none
     time_warp_frames: int = 0  # W: a point of each utterance is moved by up to this many frames
 
     def __post_init__(self) -> None:
-        _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, threads=self.threads, average=self.average)
+        _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, average=self.average)
         _at_least(1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass)
         _at_least(1, accumulate=self.accumulate)
         try:
@@ -257,16 +200,14 @@ class TrainingConfig:
         except ValueError:
             raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
-        _at_least(0, sharpen_updates=self.sharpen_updates)
-        _at_least(0, frequency_masks=self.frequency_masks, frequency_mask_bins=self.frequency_mask_bins)
-        _at_least(0, time_masks=self.time_masks, time_mask_frames=self.time_mask_frames)
+        _at_least(0, frequency_mask_bins=self.frequency_mask_bins, time_mask_frames=self.time_mask_frames)
         _at_least(0, time_warp_frames=self.time_warp_frames)
-        _at_least(0, checkpoint_seconds=self.checkpoint_seconds, quantity_weight=self.quantity_weight)
+        _at_least(0, checkpoint_seconds=self.checkpoint_seconds)
         _fraction(label_smoothing=self.label_smoothing)
         _at_least(0, ctc_weight=self.ctc_weight)
         if self.ctc_weight > 1:
             raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which trains the encoder alone")
-        _positive(noam_factor=self.noam_factor, clip_norm=self.clip_norm)
+        _positive(noam_factor=self.noam_factor)
 
     @property
     def alone(self) -> bool:
@@ -284,23 +225,16 @@ class LanguageConfig:
 
     layers: int = 2
     width: int = 650
-    embedding: int = 650
     dropout: float = 0.0
     vocabulary_from: str = ""  # a model folder whose tokens, and their ids, this model shall share
-    most_words: int = 65_000  # of a vocabulary of words; the rarer ones are <unk>
-    least_count: int = 2  # and so are words that occur fewer times than this
-    case: Literal["keep", "lower", "upper"] = "keep"
     optimiser: Literal["adam", "sgd"] = "adam"
     rate: float = 0.001
-    decay: float = 1.0  # of the rate, with every epoch
-    decay_after: int = 1  # epochs before the decay begins
     batch_tokens: int = 8_000  # padding included
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers, width=self.width, embedding=self.embedding, most_words=self.most_words)
-        _at_least(1, least_count=self.least_count, batch_tokens=self.batch_tokens, decay_after=self.decay_after)
+        _at_least(1, layers=self.layers, width=self.width, batch_tokens=self.batch_tokens)
         _fraction(dropout=self.dropout)
-        _positive(rate=self.rate, decay=self.decay)
+        _positive(rate=self.rate)
 
 
 Kind = Literal["recogniser", "lm"]
@@ -348,11 +282,12 @@ class Config:
 
     def _check_moonshine(self) -> None:
         """Refuse settings that this family cannot follow."""
+        bins = self.training.frequency_mask_bins
         refused = {
             "features.pitch = true": self.features.pitch,
             f'encoder.mode = "{self.encoder.mode}"': self.encoder.mode not in ("reuse", "full"),
             "decoder.frame_positions = true": self.decoder.frame_positions,
-            f"training.frequency_masks = {self.training.frequency_masks}": self.training.frequency_masks > 0,
+            f"training.frequency_mask_bins = {bins}": bins > 0,
         }
         if wrong := [setting for setting, is_set in refused.items() if is_set]:
             raise ConfigError(f'{wrong[0]} is not possible where network.family = "moonshine"; change one of them')

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from headsync.config import DecodingConfig, EndpointConfig, StreamSettings
+from headsync._arguments import StreamSettings
+from headsync.config import DecodingConfig, EndpointConfig
 from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream

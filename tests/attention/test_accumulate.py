@@ -184,9 +184,8 @@ def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
     frames = torch.randn(1, T, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     memory = Memory(*(x.detach().numpy() for x in model.decoder.project(frames)))
     spikes = CtcSpikes((0,) * 50, (1,) * 50)  # always there: the base is t_{i-1}
-    search = Search(
-        TorchEngine(model), lookahead, DecodingConfig(ctc_weight=0.0, lookahead_frames=M, most_tokens_per_frame=0.1), 8
-    )
+    decoding = DecodingConfig(ctc_weight=0.0, lookahead_frames=M)
+    search = Search(TorchEngine(model), lookahead, decoding, 8, most_tokens_per_frame=0.1)
     speech = SpeechFrames(memory, np.zeros((T, 9), np.float32), spikes)
     best = search.advance(search.start(), speech, final=True).best
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headsync.config import LanguageConfig
 from headsync.corpora.lm_text import encode, read_sentences, split_off, word_vocabulary
 from headsync.errors import DataError
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
@@ -71,6 +70,6 @@ def test_sentences_outside_the_vocabulary_are_omitted_and_returned() -> None:
 
 def test_the_most_frequent_words_are_kept_and_ties_are_broken_alphabetically() -> None:
     sentences = ["c b a", "a b", "<unk> a c", "d"]
-    vocabulary = word_vocabulary(sentences, LanguageConfig(most_words=2, least_count=1))
+    vocabulary = word_vocabulary(sentences, most=2)
     assert vocabulary == Vocabulary("words", (UNKNOWN, "a", "b"))
-    assert word_vocabulary(sentences, LanguageConfig(least_count=2)).tokens == (UNKNOWN, "a", "b", "c")
+    assert word_vocabulary(sentences).tokens == (UNKNOWN, "a", "b", "c", "d")

@@ -37,8 +37,10 @@ cuts = st.lists(st.integers(0, FRAMES), max_size=6).map(sorted)
 
 def search(engine: Any, rules: str, end: int, **given: Any) -> BlockwiseSearch:
     policy = "gated" if rules == "corrected" else "published"
-    config = DecodingConfig(policy=policy, **{"ctc_weight": 0.0, "most_tokens_per_frame": 0.2, **given})  # type: ignore[arg-type]
-    return BlockwiseSearch(engine, LIMITS["bs-dec"], config, end)
+    limits = {"most_tokens_per_frame": 0.2, "block_frames": 8, **given}
+    own = {name: limits.pop(name) for name in ("most_tokens_per_frame", "block_frames")}
+    config = DecodingConfig(policy=policy, **{"ctc_weight": 0.0, **limits})  # type: ignore[arg-type]
+    return BlockwiseSearch(engine, LIMITS["bs-dec"], config, end, **own)
 
 
 def some_ctc(seed: int, frames: int, classes: int) -> np.ndarray:
@@ -110,14 +112,14 @@ class Paths:
 
 
 def corrected(
-    engine: TableEngine, log_ctc: np.ndarray, spikes: tuple[int, ...], config: DecodingConfig
+    engine: TableEngine, log_ctc: np.ndarray, spikes: tuple[int, ...], search: BlockwiseSearch
 ) -> list[list[tuple[float, float, Tokens]]]:
     """Joint score, the decoder's and the text, after each block."""
-    end, after = engine.classes - 1, []
+    config, end, after = search.config, engine.classes - 1, []
     texts: list[tuple[float, float, Tokens]] = [(0.0, 0.0, ())]
-    for frames in range(config.block_frames, len(log_ctc) + 1, config.block_frames):
+    for frames in range(search.block_frames, len(log_ctc) + 1, search.block_frames):
         before, paths = None, Paths(log_ctc[:frames])
-        while len(texts[0][2]) < 5 + config.most_tokens_per_frame * frames:
+        while len(texts[0][2]) < 5 + search.most_tokens_per_frame * frames:
             longer = []
             for _, attention, tokens in texts:
                 following = log_p(engine, tokens, frames)
@@ -146,8 +148,8 @@ def test_the_corrected_rules() -> None:
         log_ctc, spikes = some_ctc(seed, 6, 4), [(0,), (0, 1), (1, 2, 3), ()][seed % 4]
         given = {"beam": 1 + seed % 3, "block_frames": 1 + seed % 2, "lookahead_frames": 2, "ctc_weight": 0.4}
         searching = search(engine, "corrected", 3, **given)
-        now, block = searching.start(), searching.config.block_frames
-        for n, expected in enumerate(corrected(engine, log_ctc, spikes, searching.config), 1):
+        now, block = searching.start(), searching.block_frames
+        for n, expected in enumerate(corrected(engine, log_ctc, spikes, searching), 1):
             now = searching.advance(now, heard(log_ctc, n * block, spikes), final=False)
             assert [h.tokens for h in now.live] == [tokens for _, _, tokens in expected]
             assert [h.attention for h in now.live] == pytest.approx([one[1] for one in expected], abs=1e-9)
@@ -216,7 +218,7 @@ def test_where_the_first_block_is_the_last_it_is_the_offline_search(rules: str) 
     for seed in range(8):
         engine, log_ctc = TableEngine(seed, 12, end_bonus=2.0), some_ctc(seed, FRAMES, 12)
         searching = search(engine, rules, 11, beam=2, ctc_weight=0.1, block_frames=FRAMES + 1)
-        offline = Search(engine, LIMITS["softmax"], searching.config, 11)
+        offline = Search(engine, LIMITS["softmax"], searching.config, 11, most_tokens_per_frame=0.2)
         expected = offline.advance(offline.start(), heard(log_ctc, FRAMES), final=True)
         beam = listen(searching, log_ctc, (), [])
         assert (beam.live, beam.ended) == (expected.live, expected.ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -177,11 +178,11 @@ def test_with_the_encoder_s_block_as_the_clock_no_cutting_changes_anything(atten
         decoder=DecoderConfig(2, name, trigger_frames=2),
     )
     decoding = DecodingConfig(
-        beam=3, policy=rules or "gated", block_frames=4, lookahead_frames=4, most_tokens_per_frame=0.3,
-        length_bonus=2.0,
+        beam=3, policy=rules or "gated", lookahead_frames=4, length_bonus=2.0,
     )  # type: ignore[arg-type]  # fmt: skip
     network = TorchEngine(scrambled(Model(config, NUM_MEL, CHARACTERS.size)))
     searching = build_search(network, config, decoding, CHARACTERS, hotwords=[("ab", 1.0)])
+    searching = replace(searching, most_tokens_per_frame=0.3)
     whole = events_of(searching, network, config.encoder, [])
     for sizes in ([7] * 40, [100, 1, 60]):
         assert events_of(searching, network, config.encoder, sizes) == whole

@@ -51,12 +51,11 @@ def test_arrival_of_frames_changes_nothing_with_all_scorers(
     seed: int, spikes: tuple[int, ...], arrivals: list[int], beam: int, limit: Limit
 ) -> None:
     config = DecodingConfig(
-        beam=beam, ctc_weight=0.4, lm_weight=0.3, length_bonus=0.2, pre_beam=3, lookahead_frames=5, nbest=2,
-        most_tokens_per_frame=0.2,
+        beam=beam, ctc_weight=0.4, lm_weight=0.3, length_bonus=0.2, lookahead_frames=5, nbest=2,
     )  # fmt: skip
     hotwords = Hotwords.build([((1, 2), 2.0), ((2, 2, 3), 1.0)], CLASSES)
     engine, log_ctc = TableEngine(seed, CLASSES, 1.0), some_ctc(seed)
-    searching = Search(engine, limit, config, END, Bigrams(seed, CLASSES), hotwords)
+    searching = Search(engine, limit, config, END, Bigrams(seed, CLASSES), hotwords, most_tokens_per_frame=0.2)
     at_once = listen(searching, spikes, log_ctc, [])
     for pieces in (arrivals, list(range(0, FRAMES + 1, 2))):
         by_pieces = listen(searching, spikes, log_ctc, pieces)
@@ -73,9 +72,9 @@ class Slow(TableEngine):
 
 
 def test_only_those_who_wait_are_asked_again() -> None:
-    config = DecodingConfig(beam=3, ctc_weight=0.0, lm_weight=0.5, lookahead_frames=5, most_tokens_per_frame=0.01)
+    config = DecodingConfig(beam=3, ctc_weight=0.0, lm_weight=0.5, lookahead_frames=5)
     engine, language = Slow(0, CLASSES, end_bonus=-50.0), Bigrams(0, CLASSES)
-    searching = Search(engine, lookahead, config, END, language)
+    searching = Search(engine, lookahead, config, END, language, most_tokens_per_frame=0.01)
     log_ctc = some_ctc(0)
     beam = searching.start()
     asked = []
@@ -185,8 +184,8 @@ def test_others_in_the_beam_do_not_hold_the_best() -> None:
             log_p[END] = -9.0 if prefix[-1] != 2 else -0.1
             return log_p, np.array([1, 1]), True
 
-    config = DecodingConfig(beam=2, ctc_weight=0.0, most_tokens_per_frame=0.1)
-    searching = Search(Torn(0, CLASSES), lookahead, config, END)
+    config = DecodingConfig(beam=2, ctc_weight=0.0)
+    searching = Search(Torn(0, CLASSES), lookahead, config, END, most_tokens_per_frame=0.1)
     beam = searching.advance(searching.start(), heard((0, 2, 4), some_ctc(0), 20), final=False)
     assert beam.best.tokens == (1, 1, 1)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fakes_engine import TableEngine, nothing_heard, spikes_of
 from headsync.config import Config, DecoderConfig, DecodingConfig
+from headsync.decoding import scoring
 from headsync.decoding.build import build_phrases, build_search
 from headsync.decoding.event_builder import _common_prefix
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
@@ -37,9 +38,10 @@ cuts = st.lists(st.integers(1, FRAMES), max_size=5).map(sorted)
 
 
 def built(vocabulary: Vocabulary, kind: tuple[str, str], phrases: list[str], seed: int, **given: Any) -> Any:
-    decoding = DecodingConfig(policy=kind[1], lookahead_frames=4, most_tokens_per_frame=0.3, **given)  # type: ignore[arg-type]
+    decoding = DecodingConfig(policy=kind[1], lookahead_frames=4, **given)  # type: ignore[arg-type]
     config = Config(decoder=DecoderConfig(attention=kind[0], trigger_frames=3))
-    return build_search(TableEngine(seed, vocabulary.size), config, decoding, vocabulary, phrases=phrases)
+    search = build_search(TableEngine(seed, vocabulary.size), config, decoding, vocabulary, phrases=phrases)
+    return replace(search, most_tokens_per_frame=0.3)
 
 
 def some_speech(vocabulary: Vocabulary, seed: int, frames: int = FRAMES) -> SpeechFrames:
@@ -94,10 +96,13 @@ def test_only_phrases_are_printed_and_what_is_committed_stays(
 
 
 @pytest.mark.parametrize("kind", [("hs-dacs", "gated"), ("hs-dacs", "published")], ids="-".join)
-def test_the_tokens_of_phrases_are_always_among_those_scored(kind: tuple[str, str]) -> None:
-    """The decoder prefers forty other words to the only one on the list; CTC hears that one."""
+def test_the_tokens_of_phrases_are_always_among_those_scored(
+    kind: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decoder prefers other words to the only one on the list; CTC hears that one."""
+    monkeypatch.setattr(scoring, "PRE_BEAM", 3)
     vocabulary = Vocabulary("words", tuple(f"w{n}" for n in range(50)))
-    search = built(vocabulary, kind, ["w7"], 0, beam=2, ctc_weight=0.6, pre_beam=3)
+    search = built(vocabulary, kind, ["w7"], 0, beam=2, ctc_weight=0.6)
     log_ctc = np.full((FRAMES, vocabulary.size), -9.0, np.float32)
     log_ctc[:, 0] = -0.01
     log_ctc[5] = -9.0
@@ -116,9 +121,11 @@ class Says:
         self.vocabulary, self.text = vocabulary, text
 
     def search(self, phrases: list[str], **given: Any) -> Any:
-        config = DecodingConfig(ctc_weight=0.9, end_weight=0.0, most_tokens_per_frame=0.5, **given)
+        config = DecodingConfig(ctc_weight=0.9, end_weight=0.0, **given)
         decoder = Config(decoder=DecoderConfig(attention="hs-dacs"))
-        return build_search(TableEngine(1, self.vocabulary.size), decoder, config, self.vocabulary, phrases=phrases)
+        engine = TableEngine(1, self.vocabulary.size)
+        search = build_search(engine, decoder, config, self.vocabulary, phrases=phrases)
+        return replace(search, most_tokens_per_frame=0.5)
 
     def speech(self) -> SpeechFrames:
         labels = np.zeros(3 * len(self.text) + 8, np.int64)

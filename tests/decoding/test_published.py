@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,16 @@ def random_model(folder: Path, attention: str, seed: int, **decoder: Any) -> tup
 
 
 def both(
-    folder: ModelFolder, model: Model, samples: np.ndarray, decoding: DecodingConfig, cuts: tuple[int, ...] = ()
+    folder: ModelFolder,
+    model: Model,
+    samples: np.ndarray,
+    decoding: DecodingConfig,
+    cuts: tuple[int, ...] = (),
+    most: float = 1.0,
 ) -> tuple[Final, Published]:
     """The one Final of a recording, and the same system as the paper has it."""
     recognizer = Recognizer(folder, TorchEngine(model), decoding, endpoint=WHOLE)
+    recognizer.search = replace(recognizer.search, most_tokens_per_frame=most)
     session = recognizer.session()
     events = [event for piece in np.split(samples, cuts) for event in session.push(piece, 16_000)]
     assert not any(isinstance(event, Final) for event in events)
@@ -81,7 +88,7 @@ def both(
     frames, _ = model.encoder.whole(torch.tensor(features, dtype=torch.float64)[None], torch.tensor([len(features)]))
     settings = (
         model, folder.config.decoder.attention, frames[0], model.ctc(frames).log_softmax(-1)[0].numpy(),
-        decoding.lookahead_frames, decoding.ctc_weight, decoding.beam, decoding.halting, decoding.most_tokens_per_frame,
+        decoding.lookahead_frames, decoding.ctc_weight, decoding.beam, most,
     )  # fmt: skip
     paper: Published = LabelByLabel(*settings)
     if folder.config.decoder.attention == "triggered":
@@ -98,16 +105,15 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
     """Tokens, halting positions and r of a random model, pushed at once and in pieces."""
     folder, model = random_model(tmp_path, attention, seed)
     decoding = DecodingConfig(
-        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4, most_tokens_per_frame=0.4,
-        halting="free" if seed == 3 else "monotone",
+        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4,
     )  # fmt: skip
-    final, paper = both(folder, model, noise(), decoding)
+    final, paper = both(folder, model, noise(), decoding, most=0.3)
     expected = paper.decode()
     assert final.text == VOCABULARY.decode(expected.y)
     assert final.halts == expected.t
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
     assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
-    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
+    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -117,19 +123,18 @@ def test_the_published_policy_of_the_other_mechanisms(
     tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
 ) -> None:
     """They fire by themselves, are triggered by CTC, go block by block, or see all frames; at once and in pieces."""
-    folder, model = random_model(tmp_path, attention, seed, wait_frames=3, wait_from="first", trigger_frames=2)
+    folder, model = random_model(tmp_path, attention, seed, wait_frames=3, trigger_frames=2)
     ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
     decoding = DecodingConfig(
-        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4, most_tokens_per_frame=0.3,
-        halting="free" if seed == 3 else "monotone",
+        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4,
     )  # fmt: skip
-    final, paper = both(folder, model, noise(), decoding)
+    final, paper = both(folder, model, noise(), decoding, most=0.3)
     expected = paper.decode()
     assert final.text == VOCABULARY.decode(expected.y)
     assert final.halts == expected.t
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
     assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
-    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
+    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
 
 
 @pytest.mark.parametrize(("beam", "ctc"), [(1, 0.0), (1, 0.3), (3, 0.3)])
@@ -176,9 +181,9 @@ def test_alg1_of_the_toy_model(tmp_path: Path) -> None:
 def test_every_mechanism_decodes_a_recording_for_any_cutting(tmp_path: Path, attention: str) -> None:
     """One Final of one utterance; an ended text is not changed by what follows."""
     folder, model = random_model(tmp_path, attention, 4)
-    decoding = DecodingConfig(policy="published", beam=3, lookahead_frames=4, most_tokens_per_frame=0.3)
-    final, _ = both(folder, model, noise(), decoding)
-    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000))[0] == final
+    decoding = DecodingConfig(policy="published", beam=3, lookahead_frames=4)
+    final, _ = both(folder, model, noise(), decoding, most=0.3)
+    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
     assert 0 < final.cost_ratio <= 1
 
 
@@ -210,11 +215,12 @@ def test_the_arrival_of_frames_changes_nothing(
     seed: int, arrivals: list[int], beam: int, ctc: float, attention: str
 ) -> None:
     config = DecodingConfig(
-        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=5, nbest=2, most_tokens_per_frame=0.2,
+        policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=5, nbest=2,
         lm_weight=0.3, length_bonus=0.2,
     )  # fmt: skip
     hotwords, engine = Hotwords.build([((1, 2), 2.0), ((2, 2, 3), 1.0)], CLASSES), TableEngine(seed, CLASSES, 1.0)
     searching = PublishedSearch(engine, LIMITS[attention], config, CLASSES - 1, Bigrams(seed, CLASSES), hotwords)
+    searching = replace(searching, most_tokens_per_frame=0.2)
     at_once = searched(searching, some_ctc(seed), [])
     for pieces in (arrivals, list(range(0, FRAMES + 1, 2))):
         by_pieces = searched(searching, some_ctc(seed), pieces)
@@ -223,7 +229,7 @@ def test_the_arrival_of_frames_changes_nothing(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_texts_that_ended_early_are_scored_on_all_frames(seed: int) -> None:
-    config = DecodingConfig(policy="published", beam=3, ctc_weight=0.4, lookahead_frames=5, most_tokens_per_frame=0.2)
+    config = DecodingConfig(policy="published", beam=3, ctc_weight=0.4, lookahead_frames=5)
     searching = PublishedSearch(TableEngine(seed, CLASSES, 5.0), LIMITS["hs-dacs"], config, CLASSES - 1)
     log_ctc = some_ctc(seed)
     early = searching.advance(
@@ -270,7 +276,7 @@ def test_a_recording_shorter_than_a_frame_has_none(tmp_path: Path) -> None:
 
 def test_a_whole_recording_is_one_utterance_with_the_gated_policy_too(tmp_path: Path) -> None:
     folder, model = random_model(tmp_path, "hs-dacs", 1)
-    recognizer = Recognizer(folder, TorchEngine(model), DecodingConfig(most_tokens_per_frame=0.2), endpoint=WHOLE)
+    recognizer = Recognizer(folder, TorchEngine(model), DecodingConfig(), endpoint=WHOLE)
     samples = np.concatenate([noise(), np.zeros(48_000, np.float32), noise()])
     session = recognizer.session()
     events = session.push(samples, 16_000) + session.finish()

@@ -10,6 +10,7 @@ import pytest
 
 from fakes_engine import TableEngine, nothing_heard
 from headsync.config import DecodingConfig
+from headsync.decoding import scoring
 from headsync.decoding.beam import Search, best_first
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, SpeechFrames
@@ -23,9 +24,7 @@ CLASSES, FRAMES = 5, 12
 END = CLASSES - 1
 LOG_CTC = np.log(np.random.default_rng(3).dirichlet([6.0, 1, 1, 1, 0.01], size=FRAMES))
 HOTWORDS = Hotwords.build([((1, 2), 2.0), ((3,), 1.0)], CLASSES)
-ALL = DecodingConfig(
-    beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, pre_beam=1000, most_tokens_per_frame=0.01, nbest=10
-)
+ALL = DecodingConfig(beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, nbest=10)
 
 
 class Unigrams:
@@ -41,7 +40,8 @@ class Unigrams:
 
 
 def search(seed: int, config: DecodingConfig = ALL) -> Search:
-    return Search(TableEngine(seed, CLASSES), lookahead, config, END, Unigrams(), HOTWORDS)
+    engine = TableEngine(seed, CLASSES)
+    return Search(engine, lookahead, config, END, Unigrams(), HOTWORDS, most_tokens_per_frame=0.01)
 
 
 def finish(searching: Search, log_ctc: np.ndarray = LOG_CTC) -> Beam:
@@ -106,12 +106,12 @@ def test_more_readings_do_not_change_the_best() -> None:
         assert one.best.score == pytest.approx(five.best.score)
 
 
-def test_a_pre_beam_of_all_classes_changes_nothing_and_a_small_one_keeps_the_best_of_the_decoder() -> None:
+def test_a_pre_beam_of_all_classes_but_the_blank_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(10):
+        monkeypatch.setattr(scoring, "PRE_BEAM", 40)
         whole = finish(search(seed, replace(ALL, beam=4)))
-        for most in (CLASSES, 1000):
-            assert finish(search(seed, replace(ALL, beam=4, pre_beam=most))).ended == whole.ended
-        nearly = finish(search(seed, replace(ALL, beam=4, pre_beam=CLASSES - 2)))  # all but the blank
+        monkeypatch.setattr(scoring, "PRE_BEAM", CLASSES - 2)
+        nearly = finish(search(seed, replace(ALL, beam=4)))
         assert [h.tokens for h in nearly.ended] == [h.tokens for h in whole.ended]
         assert [h.score for h in nearly.ended] == pytest.approx([h.score for h in whole.ended])
 
@@ -119,7 +119,7 @@ def test_a_pre_beam_of_all_classes_changes_nothing_and_a_small_one_keeps_the_bes
 def test_as_published_the_pre_beam_is_half_as_wide_again_as_the_beam() -> None:
     joint_BV = np.random.default_rng(0).normal(size=(2, 30))
     for beam, most in ((1, 1), (2, 3), (10, 15), (15, 22)):
-        scorer = JointScorer(DecodingConfig(beam=beam, pre_beam=0), 29)
+        scorer = JointScorer(DecodingConfig(beam=beam, policy="published"), 29)
         best_BK = scorer._pre_beam(joint_BV)
         expected = [sorted([*np.argsort(row[:29])[::-1][:most].tolist(), 29]) for row in joint_BV]  # <eos> beside them
         assert best_BK.tolist() == expected
@@ -150,7 +150,7 @@ def test_rescoring_changes_which_text_is_the_best() -> None:
 def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
     """Whatever CTC says: it is only asked about what the others find best."""
     for seed in range(5):
-        searching = search(seed, replace(ALL, beam=1, pre_beam=1, lm_weight=0.0))
+        searching = search(seed, replace(ALL, beam=1, policy="published", lm_weight=0.0))
         searching = replace(searching, hotwords=None, language=None)
         sure = np.full((FRAMES, CLASSES), -20.0)
         sure[:, 0] = sure[5, 3] = -1e-3  # CTC would have nothing but 3
@@ -166,8 +166,8 @@ def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
 def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
     silence = np.full((FRAMES, CLASSES), -20.0)
     silence[:, 0] = -1e-3
-    config = DecodingConfig(beam=2, ctc_weight=0.9, pre_beam=1, most_tokens_per_frame=0.1)
-    searching = Search(TableEngine(0, CLASSES, end_bonus=-20.0), lookahead, config, END)
+    config = DecodingConfig(beam=1, ctc_weight=0.9, policy="published")
+    searching = Search(TableEngine(0, CLASSES, end_bonus=-20.0), lookahead, config, END, most_tokens_per_frame=0.1)
     assert [h.tokens for h in finish(searching, silence).nbest(1)] == [()]
 
 
@@ -203,7 +203,7 @@ def _joint(prefix: tuple[int, ...], token: int) -> float:
 
 
 def test_ctc_alone_needs_no_word_of_the_decoder() -> None:
-    config = DecodingConfig(beam=4, ctc_weight=1.0, most_tokens_per_frame=0.1)
+    config = DecodingConfig(beam=4, ctc_weight=1.0)
     sure = np.full((FRAMES, CLASSES), 1e-6)
     sure[:, 0] = 1.0
     sure[[2, 7]] = np.eye(CLASSES)[[3, 1]] + 1e-6
@@ -214,10 +214,10 @@ def test_ctc_alone_needs_no_word_of_the_decoder() -> None:
 
 def test_hotwords_turn_a_close_decision() -> None:
     """With a boost a phrase is found where it was not the best; without weight nothing is asked of the model."""
-    config = DecodingConfig(beam=8, ctc_weight=0.0, most_tokens_per_frame=0.01)
+    config = DecodingConfig(beam=8, ctc_weight=0.0)
     turned = 0
     for seed in range(10):
-        plain = Search(TableEngine(seed, CLASSES), lookahead, config, END)
+        plain = Search(TableEngine(seed, CLASSES), lookahead, config, END, most_tokens_per_frame=0.01)
         without = finish(plain).best.tokens
         boosted = finish(replace(plain, hotwords=Hotwords.build([((2, 1, 3), 30.0)], CLASSES))).best.tokens
         assert any(boosted[n : n + 3] == (2, 1, 3) for n in range(len(boosted)))
@@ -226,11 +226,11 @@ def test_hotwords_turn_a_close_decision() -> None:
 
 
 def test_a_bonus_makes_texts_longer() -> None:
-    config = DecodingConfig(beam=8, ctc_weight=0.0, most_tokens_per_frame=0.1)
+    config = DecodingConfig(beam=8, ctc_weight=0.0)
     lengths = {}
     for bonus in (-2.0, 0.0, 2.0):
         found = [
-            finish(Search(TableEngine(seed, CLASSES), lookahead, replace(config, length_bonus=bonus), END))
+            finish(replace(search(seed, replace(config, length_bonus=bonus)), language=None, hotwords=None))
             for seed in range(10)
         ]
         lengths[bonus] = sum(len(beam.best.tokens) for beam in found)
@@ -279,5 +279,7 @@ def test_a_decoder_that_would_end_at_once_leaves_the_end_to_ctc() -> None:
     log_ctc[[3, 7], 0], log_ctc[3, 1], log_ctc[7, 2] = np.log(0.01), np.log(0.96), np.log(0.96)
     plain = replace(ALL, beam=4, lm_weight=0.0, ctc_weight=0.9, length_bonus=0.0)
     for end_weight, text in ((1.0, ()), (0.0, (1, 2))):
-        hasty = Search(TableEngine(0, CLASSES, end_bonus=400.0), lookahead, replace(plain, end_weight=end_weight), END)
+        engine = TableEngine(0, CLASSES, end_bonus=400.0)
+        config = replace(plain, end_weight=end_weight)
+        hasty = Search(engine, lookahead, config, END, most_tokens_per_frame=0.01)
         assert finish(hasty, log_ctc).best.tokens == text

@@ -160,7 +160,7 @@ def done(plan: Comparison, *names: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "recipe",
-    [("", ""), ("[training]", "[training]\nlabel_smoothing = 0.1\nthreads = 2"), ("workers = 0", "workers = 1")],
+    [("", ""), ("[training]", "[training]\nlabel_smoothing = 0.1\naccumulate = 2"), ("workers = 0", "workers = 1")],
 )
 def test_runs_are_reused_if_no_relevant_setting_changed(changed: Changed, recipe: Change) -> None:
     assert done(changed(recipe)) == []

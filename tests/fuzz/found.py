@@ -30,7 +30,7 @@ FOUND: dict[str, list[bytes]] = {
     "recipe": [
         b"a = " + DEEP,
         b"[training]\nseed = " + DIGITS,
-        b"[training]\nclip_norm = " + HUGE,
+        b"[training]\nnoam_factor = " + HUGE,
         b'extends = "\\u0000"',
         b"\n%%\ndata.train=" + DEEP,
     ],

@@ -29,7 +29,7 @@ WORDS = Vocabulary("words", (UNKNOWN, "a", "ab", "cab"))
 
 def make(path: Path, vocabulary: Vocabulary, layers: int = 2, seed: int = 1) -> LanguageNetwork:
     """A model folder with random weights, and the network that is in it."""
-    config = Config(kind="lm", language=LanguageConfig(layers=layers, width=7, embedding=5))
+    config = Config(kind="lm", language=LanguageConfig(layers=layers, width=7))
     model = scrambled(LanguageNetwork(config.language, vocabulary.size), seed).float()
     save_language_folder(path, config, vocabulary)
     save_file(model.state_dict(), path / WEIGHTS)
@@ -143,7 +143,7 @@ def test_damaged_folders_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"damaged or of another model"):
         load_language_model(tmp_path, LETTERS)
     save_file(network.state_dict(), tmp_path / WEIGHTS)
-    wider = replace(load_language_folder(tmp_path).config, language=LanguageConfig(layers=2, width=8, embedding=5))
+    wider = replace(load_language_folder(tmp_path).config, language=LanguageConfig(layers=2, width=8))
     save_language_folder(tmp_path, wider, LETTERS)
     with pytest.raises(ModelError, match=r"does not match its config\.toml"):
         load_language_model(tmp_path, LETTERS)

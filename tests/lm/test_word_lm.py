@@ -33,7 +33,7 @@ PENALTY = math.log(len(LETTERS.tokens))
 @pytest.fixture(scope="module")
 def lstm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     path = tmp_path_factory.mktemp("lstm")
-    config = Config(kind="lm", language=LanguageConfig(layers=1, width=6, embedding=4))
+    config = Config(kind="lm", language=LanguageConfig(layers=1, width=6))
     save_language_folder(path, config, SPELLED)
     save_weights(path / WEIGHTS, scrambled(LanguageNetwork(config.language, SPELLED.size)).float().state_dict())
     return LstmModel.load(load_language_folder(path))

@@ -185,22 +185,15 @@ MUTATIONS = [
     Mutation(
         "heads wait one frame too long",
         "attention/bernoulli.py",
-        "latest_BM = since_BM + self.wait_frames",
-        "latest_BM = since_BM + self.wait_frames + 1",
+        "latest_B1 = b_B1 + self.wait_frames",
+        "latest_B1 = b_B1 + self.wait_frames + 1",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(
         "a head is due before its frame exists",
         "attention/bernoulli.py",
-        "due_BM = (latest_BM < sight_B.unsqueeze(1)) & ~lost_BM",
-        "due_BM = (latest_BM <= sight_B.unsqueeze(1)) & ~lost_BM",
-        ("tests/attention/test_bernoulli.py", CONTRACTS),
-    ),
-    Mutation(
-        "one unmoved head holds the others",
-        "attention/bernoulli.py",
-        'since_BM = torch.maximum(b_B1, boundary_BM) if self.wait_from == "own" else b_B1',
-        "since_BM = b_B1",
+        "due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM",
+        "due_BM = (latest_B1 <= sight_B.unsqueeze(1)) & ~lost_BM",
         ("tests/attention/test_bernoulli.py", CONTRACTS),
     ),
     Mutation(

@@ -57,7 +57,7 @@ MUTATIONS = [
     Mutation(
         "gradients are not clipped",
         "training/optimisation.py",
-        "norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)",
+        "norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)",
         "norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1e9)",
         ("tests/training/test_schedule.py",),
     ),

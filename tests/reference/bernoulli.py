@@ -63,24 +63,20 @@ def boundaries(p: Array, limit: list[int]) -> list[int | None]:
     return found
 
 
-def synchronised_boundaries(p: Array, limit: list[int], eps: int, own: bool) -> list[list[int | None]]:
-    """Of the M heads of a layer, p (M, L, T): who has not fired eps frames after the first one is made to.
-
-    `own`: not before eps frames from its own boundary of the step before, either.
-    """
+def synchronised_boundaries(p: Array, limit: list[int], eps: int) -> list[list[int | None]]:
+    """Of the M heads of a layer, p (M, L, T): who has not fired eps frames after the first one is made to."""
     M, L, T = p.shape
     p = one_based(p, 3)
     start: dict[int, int | None] = dict.fromkeys(range(1, M + 1), 1)
     found = []
     for i in range(1, L + 1):
         last = min(limit[i - 1], T)
-        before = {m: j for m, j in start.items() if j is not None}
-        alive = list(before)
+        alive = [m for m, j in start.items() if j is not None]
         for m in alive:
             start[m] = next((j for j in range(start[m] or 1, last + 1) if p[m, i, j] >= 0.5), None)
         fired = [j for m in alive if (j := start[m]) is not None]
         for m in alive if fired else []:
-            latest = max(min(fired), before[m]) + eps if own else min(fired) + eps
+            latest = min(fired) + eps
             if latest <= last:
                 start[m] = min(start[m] or latest, latest)
         found.append([start[m] for m in range(1, M + 1)])

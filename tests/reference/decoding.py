@@ -36,7 +36,6 @@ class Published:
     M: int
     ctc_weight: float = 0.0
     beam: int = 1
-    halting: str = "monotone"
     tokens_per_frame: float = math.inf
 
     @property
@@ -56,6 +55,12 @@ class Published:
     def joint(self, attention: float, ctc: float) -> float:
         return (1 - self.ctc_weight) * attention + (self.ctc_weight * ctc if self.ctc_weight else 0.0)
 
+    def scored(self, log_p: Array) -> list[int]:
+        """The tokens that CTC scores: those best by the decoder, half as many again as the beam, and <eos>."""
+        eos = self.model.start
+        best = sorted(range(1, eos), key=lambda token: -log_p[token])
+        return sorted([*(best[: self.beam * 3 // 2] if self.ctc_weight else best), eos])
+
     def decode(self) -> Text:
         raise NotImplementedError
 
@@ -71,7 +76,7 @@ class LabelByLabel(Published):
             n = min(max(n, *(reach for _, reach, _ in steps)), self.T)
             every: list[tuple[float, int, int, Text]] = []
             for row, (text, (log_p, _, after)) in enumerate(zip(live, steps, strict=True)):
-                for token in range(1, eos + 1):
+                for token in self.scored(log_p):
                     attention = text.attention + float(log_p[token])
                     joint = self.joint(attention, self._ctc(text.y, token, n))
                     grown = replace(after, attention=attention, joint=joint)
@@ -88,7 +93,7 @@ class LabelByLabel(Published):
         limit = min(self._t(text) + self.M, self.T) if self.mechanism in ACCUMULATION else self.T
         log_p, furthest, after = self.decoder.step(text, limit)
         reach = limit if self.mechanism in ACCUMULATION else furthest + self.M
-        t_i = max(furthest, self._t(text)) if self.halting == "monotone" else furthest
+        t_i = max(furthest, self._t(text))
         return log_p, reach, replace(after, t=(*text.t, t_i))
 
     def _t(self, text: Text) -> int:
@@ -202,7 +207,7 @@ class BlockByBlock(Published):
         every: list[tuple[float, int, int, Text]] = []
         for row, text in enumerate(live):
             log_p, furthest, after = self.decoder.step(text, frames)
-            for token in range(1, self.model.start + 1):
+            for token in self.scored(log_p):
                 grown = replace(after, attention=text.attention + float(log_p[token]))
                 if token == self.model.start:
                     psi = np.logaddexp(text.label[-1], text.blank[-1])

@@ -92,8 +92,7 @@ def mma(mechanism: Any, q: Array, k: Array, v: Array, limit: int, earlier: Earli
     H, T, _ = k.shape
     led = H // mechanism.monotonic_heads
     p = (*earlier, stopping(mechanism, q, k, led))
-    own = mechanism.wait_from == "own"
-    every = synchronised_boundaries(np.array(p).swapaxes(0, 1), [T] * len(p), mechanism.wait_frames, own)
+    every = synchronised_boundaries(np.array(p).swapaxes(0, 1), [T] * len(p), mechanism.wait_frames)
     before = every[-2] if len(every) > 1 else [1] * mechanism.monotonic_heads
     found = {h: every[-1][(h - 1) // led] for h in range(1, H + 1)}
     N = {h: _consumed(found[h], before[(h - 1) // led], T) for h in found}

@@ -87,7 +87,7 @@ def test_the_most_probable_pieces_by_hand() -> None:
 
 
 def test_a_unigram_vocabulary_is_stored_with_its_scores(tmp_path: Path) -> None:
-    built = build_vocabulary(DataConfig(tokens="unigram", bpe_size=SIZE, unknown=True), TEXTS)
+    built = build_vocabulary(DataConfig(tokens="unigram", bpe_size=SIZE), TEXTS)
     assert len(built.tokens) <= SIZE
     assert {*LETTERS, MARK, UNKNOWN} <= {*built.tokens}
     built.save(tmp_path / "vocabulary.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -188,7 +188,7 @@ def test_a_recipe_sets_the_kind_of_tokens(kind: TokenKind) -> None:
     vocabulary = build_vocabulary(data, ["two one", "three two"])
     assert vocabulary.kind == kind
     assert vocabulary.decode(vocabulary.encode("three one")) == "three one"
-    assert len(vocabulary.tokens) == {"characters": 8, "words": 3, "bpe": 9}[kind]
+    assert len(vocabulary.tokens) == {"characters": 9, "words": 3, "bpe": 9}[kind]
 
 
 def test_a_mark_within_a_word_is_an_error() -> None:
@@ -196,21 +196,20 @@ def test_a_mark_within_a_word_is_an_error() -> None:
         PIECES.encode("two▁two")
 
 
-@pytest.mark.parametrize("tokens", ["characters", "bpe", "words"])
-def test_a_recipe_can_add_the_token_unk(tokens: str) -> None:
-    texts = ["IT ROSE <NOISE>", "IT FELL"]
-    data = DataConfig(tokens=tokens, bpe_size=24, unknown=True)  # type: ignore[arg-type]
-    vocabulary = build_vocabulary(data, texts)
-    plain = build_vocabulary(replace(data, unknown=False, bpe_size=23), texts)
-    assert len(vocabulary.tokens) == len(plain.tokens) + 1
-    unknown = vocabulary.tokens.index("<unk>") + 1
-    assert unknown in vocabulary.encode("Ü")
+@pytest.mark.parametrize("tokens", ["characters", "bpe", "unigram"])
+def test_a_character_outside_the_training_texts_is_unk(tokens: str) -> None:
+    data = DataConfig(tokens=tokens, bpe_size=24)  # type: ignore[arg-type]
+    vocabulary = build_vocabulary(data, ["IT ROSE <NOISE>", "IT FELL"])
+    assert vocabulary.tokens.index("<unk>") + 1 in vocabulary.encode("Ü")
+
+
+def test_a_word_outside_the_training_texts_is_an_error() -> None:
     with pytest.raises(DataError, match="is not in the vocabulary"):
-        plain.encode("Ü")
+        build_vocabulary(DataConfig(tokens="words"), ["IT ROSE", "IT FELL"]).encode("IT SANK")
 
 
 def test_unknown_is_spelled_as_one_character() -> None:
-    vocabulary = build_vocabulary(DataConfig(unknown=True), ["AB"])
+    vocabulary = build_vocabulary(DataConfig(), ["AB"])
     assert vocabulary.tokens == ("<unk>", "A", "B")
     assert vocabulary.encode("AÜ") == [2, 1]
     assert vocabulary.encode("<unk>") == [1]

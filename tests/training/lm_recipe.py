@@ -15,7 +15,6 @@ kind = "lm"
 [language]
 layers = 2
 width = 12
-embedding = 8
 dropout = 0.1
 rate = 0.02
 batch_tokens = 100

@@ -169,7 +169,7 @@ def test_statistics_of_many_utterances_take_an_even_selection(spoken: list[Utter
 
 
 def test_masks_change_with_the_epoch_and_follow_from_the_seed(batches: Batches) -> None:
-    config = TrainingConfig(time_masks=2, frequency_masks=2)
+    config = TrainingConfig(time_mask_frames=30, frequency_mask_bins=20)
 
     def masked(config: TrainingConfig, epoch: int) -> Batch:
         return Batches(

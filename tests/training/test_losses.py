@@ -115,7 +115,7 @@ def test_halt_and_mass_are_means_over_the_steps_that_exist() -> None:
 
 
 def test_without_counts_there_is_no_quantity_loss() -> None:
-    losses = joint_loss(an_output(), a_batch(), loss_terms(replace(SETTINGS, quantity_weight=1e9)))
+    losses = joint_loss(an_output(), a_batch(), loss_terms(SETTINGS))
     assert "quantity" not in losses.figures
     assert float(losses.joint.detach()) == pytest.approx(
         0.3 * float(losses.figures["ctc"]) + 0.7 * float(losses.figures["attention"])
@@ -129,16 +129,14 @@ def test_the_quantity_loss_by_hand() -> None:
     one = torch.tensor([[-3.0], [0.25]], requires_grad=True)
     aligned = output.alignments[0]
     alignments = [aligned._replace(surplus_BM=two), aligned, aligned._replace(surplus_BM=one)]
-    losses = joint_loss(
-        output._replace(alignments=alignments), a_batch(), loss_terms(replace(SETTINGS, quantity_weight=2.0))
-    )
+    losses = joint_loss(output._replace(alignments=alignments), a_batch(), loss_terms(SETTINGS))
     expected = ((1.5 + 3.0) / 2 + (0.25 + 0.25) / 2) / 5
     assert float(losses.figures["quantity"]) == pytest.approx(expected)
     without = joint_loss(output, a_batch(), loss_terms(SETTINGS)).joint
-    assert float((losses.joint - without).detach()) == pytest.approx(2.0 * expected, rel=1e-4)
+    assert float((losses.joint - without).detach()) == pytest.approx(expected, rel=1e-4)
     losses.joint.backward()
     assert two.grad is not None
-    assert two.grad.tolist() == [[pytest.approx(0.1), pytest.approx(-0.1)], [pytest.approx(0.1), 0.0]]
+    assert two.grad.tolist() == [[pytest.approx(0.05), pytest.approx(-0.05)], [pytest.approx(0.05), 0.0]]
 
 
 def test_a_shortfall_counts_like_a_miscount() -> None:

@@ -7,17 +7,24 @@ import numpy.typing as npt
 import pytest
 
 from headsync.config import TrainingConfig
+from headsync.training import spec_augment
 from headsync.training.spec_augment import augmented, mask, stretched, warp
 
-BANDS = TrainingConfig(frequency_masks=1, frequency_mask_bins=12)
-STRETCHES = TrainingConfig(time_masks=1, time_mask_frames=15)
+BANDS = TrainingConfig(frequency_mask_bins=12)
+STRETCHES = TrainingConfig(time_mask_frames=15)
 ONES = np.ones((100, 80), dtype=np.float32)
+
+
+@pytest.fixture
+def one_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec_augment, "MASKS", 1)
 
 
 def hidden(features: npt.NDArray[np.float32], config: TrainingConfig, seed: int = 1) -> npt.NDArray[np.bool_]:
     return np.asarray(mask(features, config, np.random.default_rng(seed)) == 0.0)
 
 
+@pytest.mark.usefixtures("one_mask")
 def test_a_band_is_hidden_in_every_frame_and_a_stretch_in_every_bin() -> None:
     for seed in range(50):
         bands, stretches = hidden(ONES, BANDS, seed), hidden(ONES, STRETCHES, seed)
@@ -27,6 +34,7 @@ def test_a_band_is_hidden_in_every_frame_and_a_stretch_in_every_bin() -> None:
         assert np.abs(np.diff(stretches[:, 0].astype(int))).sum() <= 2
 
 
+@pytest.mark.usefixtures("one_mask")
 def test_every_width_up_to_the_largest_and_every_place_occurs() -> None:
     bands = np.array([hidden(ONES, BANDS, seed)[0] for seed in range(1000)])
     stretches = np.array([hidden(ONES, STRETCHES, seed)[:, 0] for seed in range(1000)])
@@ -36,15 +44,22 @@ def test_every_width_up_to_the_largest_and_every_place_occurs() -> None:
     assert stretches.any(0).all()
 
 
+@pytest.mark.usefixtures("one_mask")
 @pytest.mark.parametrize("frames", [1, 3, 4, 40])
 def test_never_more_than_a_quarter_of_a_short_utterance_is_hidden(frames: int) -> None:
     widths = [hidden(ONES[:frames], STRETCHES, seed)[:, 0].sum() for seed in range(200)]
     assert max(widths) == min(15, frames // 4)
 
 
+def test_there_are_two_masks_of_each_kind() -> None:
+    for axis, config in ((0, BANDS), (1, STRETCHES)):
+        edges = [np.abs(np.diff(hidden(ONES, config, seed).all(axis).astype(int))).sum() for seed in range(200)]
+        assert 2 < max(edges) <= 4  # of two separate pieces
+
+
 def test_the_features_given_are_left_alone() -> None:
     features = ONES.copy()
-    masked = mask(features, TrainingConfig(frequency_masks=3, time_masks=3), np.random.default_rng(1))
+    masked = mask(features, TrainingConfig(frequency_mask_bins=20, time_mask_frames=30), np.random.default_rng(1))
     assert (masked == 0).any()
     assert (features == 1).all()
 
@@ -54,7 +69,7 @@ def test_no_masks_hide_nothing() -> None:
 
 
 def test_the_same_draw_hides_the_same() -> None:
-    both = TrainingConfig(frequency_masks=2, time_masks=2)
+    both = TrainingConfig(frequency_mask_bins=20, time_mask_frames=30)
     np.testing.assert_array_equal(hidden(ONES, both, 7), hidden(ONES, both, 7))
     assert (hidden(ONES, both, 7) != hidden(ONES, both, 8)).any()
 
@@ -97,7 +112,7 @@ def test_a_stretch_is_linear() -> None:
 
 
 def test_without_a_warp_masks_are_drawn_as_before() -> None:
-    both = TrainingConfig(frequency_masks=2, time_masks=2)
+    both = TrainingConfig(frequency_mask_bins=20, time_mask_frames=30)
     random = np.random.default_rng(0).normal(size=(100, 80)).astype(np.float32)
     expected = mask(random, both, np.random.default_rng(3))
     np.testing.assert_array_equal(augmented(random, both, np.random.default_rng(3)), expected)

@@ -48,9 +48,8 @@ def test_librispeech(shared_data: Path, tmp_path: Path) -> None:
     told = headsync("prepare", "librispeech", shared_data / "LibriSpeech", tmp_path)
     assert "only 60 of 28539 utterances and 3 of 251 speakers of train-clean-100 are present" in told
     train, dev = few(tmp_path / "train.jsonl", 6), few(tmp_path / "test-other.jsonl", 2)
-    small = ("data.bpe_size=60", "data.unknown=true", "training.accumulate=2")
-    said, measured = trained_and_measured("librispeech/hs-dacs", tmp_path / "run", train, dev, *small)
-    assert "the published system has 5000: the texts differ, or parts of the corpus are missing" in said
+    small = ("data.bpe_size=60", "training.accumulate=2")
+    _, measured = trained_and_measured("librispeech/hs-dacs", tmp_path / "run", train, dev, *small)
     assert "error rate" in measured
     folder = load_folder(tmp_path / "run" / "model")
     assert (folder.vocabulary.kind, len(folder.vocabulary.tokens)) == ("bpe", 60)
@@ -63,7 +62,6 @@ def test_aishell1(shared_data: Path, tmp_path: Path) -> None:
     train, dev = few(tmp_path / "train.jsonl", 4), few(tmp_path / "dev.jsonl", 2)
     said, measured = trained_and_measured("aishell1/hs-dacs", tmp_path / "run", train, dev)
     assert "12 utterances" in said  # each at three speeds
-    assert "the published system has 4231" in said
     assert "error rate" in measured
     assert "<unk>" in load_folder(tmp_path / "run" / "model").vocabulary.tokens
 
@@ -93,8 +91,7 @@ def test_wsj(discs: Path, tmp_path: Path) -> None:
     told = headsync("prepare", "wsj", discs, tmp_path / "data")
     assert "published 52: only 4 of 37416 utterances of train_si284 are present" in told
     train, dev = tmp_path / "data" / "train_si284.jsonl", tmp_path / "data" / "test_dev93.jsonl"
-    said, measured = trained_and_measured("wsj/dacs", tmp_path / "run", train, dev)
-    assert "the published system has 52" in said
+    _, measured = trained_and_measured("wsj/dacs", tmp_path / "run", train, dev)
     assert "error rate" in measured
     vocabulary = load_folder(tmp_path / "run" / "model").vocabulary
     found = next(line for line in told.splitlines() if line.startswith("output classes"))

@@ -1,18 +1,19 @@
-"""What a run starts from: another model, or parts of two."""
+"""What a run starts from: another model, or its encoder."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from headsync.errors import ConfigError
-from headsync.model_folder import CHECKSUMS, WEIGHTS, load_folder
-from headsync.recipe import load_config
+from headsync.model_folder import CONFIG, WEIGHTS, load_folder
+from headsync.recipe import dump, load_config
 from headsync.training.asr_task import AsrTask, start
 from training.runs import Interrupts, assert_complains, quietly, weights
 
@@ -32,7 +33,7 @@ def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
     recipe: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     other = ["decoder.attention=mocha", "decoder.layers=2", "encoder.centre_frames=6", "training.seed=5"]
-    overrides = [f"training.folder={tmp_path}", f"training.encoder_from={undisturbed}/model", *other]
+    overrides = [f"training.folder={tmp_path}", f"training.start_from={undisturbed}/model", *other]
     run = start(load_config(recipe, overrides), say=lambda _: None)
     expected, found = load_file(undisturbed / "model" / WEIGHTS), run.task.model.state_dict()
     taken = {name for name in expected if name.startswith(("encoder.", "ctc.")) and "distance_bias" not in name}
@@ -46,32 +47,28 @@ def test_a_run_takes_the_encoder_of_a_model_with_another_decoder(
     np.testing.assert_array_equal(run.task.statistics, load_folder(undisturbed / "model").statistics)
 
 
-def test_a_run_takes_the_encoder_of_one_model_and_the_rest_of_another(
-    recipe: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_decoder_that_was_not_trained_is_not_taken(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(undisturbed / "model", tmp_path / "model"))
+    config = load_folder(model).config
+    (model / CONFIG).write_text(dump(replace(config, training=replace(config.training, ctc_weight=1.0))))
+    said: list[str] = []
+    overrides = [f"training.folder={tmp_path}/run", f"training.start_from={model}", "training.seed=5"]
+    run = start(load_config(recipe, overrides), said.append)
+    assert any("only the encoder and its CTC are taken" in line for line in said)
     expected = load_file(undisturbed / "model" / WEIGHTS)
-    other = tmp_path / "other"
-    shutil.copytree(undisturbed / "model", other)
-    (other / CHECKSUMS).unlink()
-    save_file({name: tensor + 1 for name, tensor in expected.items()}, other / WEIGHTS)
-    sources = [f"training.start_from={undisturbed}/model", f"training.encoder_from={other}"]
-    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *sources]), say=lambda _: None)
-    for name, tensor in run.task.model.state_dict().items():
-        assert torch.equal(tensor, expected[name] + name.startswith(("encoder.", "ctc."))), name
+    same = {name for name, tensor in run.task.model.state_dict().items() if torch.equal(tensor, expected[name])}
+    assert "encoder.layers.0.attention.distance_bias" in same
+    assert "decoder.embedding.weight" not in same
 
 
-@pytest.mark.parametrize("setting", ["start_from", "encoder_from"])
-def test_an_encoder_that_grows_has_new_layers_on_top(
-    recipe: Path, undisturbed: Path, tmp_path: Path, setting: str
-) -> None:
+def test_an_encoder_that_grows_has_new_layers_on_top(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
     layers = load_config(recipe).encoder.layers
-    grown = [f"training.{setting}={undisturbed}/model", f"encoder.layers={layers + 1}"]
+    grown = [f"training.start_from={undisturbed}/model", f"encoder.layers={layers + 1}"]
     run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *grown]), say=lambda _: None)
     expected, found = load_file(undisturbed / "model" / WEIGHTS), run.task.model.state_dict()
     new = {name for name in found if name.startswith(f"encoder.layers.{layers}.")}
     assert new == set(found) - set(expected) != set()
-    kept = {name for name in expected if setting == "start_from" or name.startswith(("encoder.", "ctc."))}
-    assert all(torch.equal(found[name], expected[name]) for name in kept)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(
@@ -90,12 +87,9 @@ def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("change", ["network.width=32", "decoder.layers=3"])
 def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
-    recipe: Path, undisturbed: Path, tmp_path: Path, change: str
+    recipe: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    start_from = f"training.start_from={undisturbed}/model"
-    assert_complains(
-        ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, start_from, change
-    )
+    overrides = [f"training.start_from={undisturbed}/model", "network.width=32"]
+    assert_complains(ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, *overrides)
     assert_complains(ConfigError, "neither a folder nor", recipe, tmp_path, "training.start_from=nowhere")

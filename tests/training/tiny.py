@@ -30,6 +30,6 @@ batch_frames = 400
 noam_factor = 0.5
 warmup_updates = 10
 average = 2
-frequency_masks = 1
-time_masks = 1
+frequency_mask_bins = 20
+time_mask_frames = 30
 """

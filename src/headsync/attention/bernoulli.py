@@ -140,7 +140,6 @@ class MMA(MoChA):
     first phase: earlier, all heads would learn to stop at the first frame.
 
     In a stream, once the first head of a layer has stopped at frame b, the others stop at frame b + eps at the latest.
-    With `wait_from = "own"`, a head whose last boundary is after b waits eps frames from that boundary.
     """
 
     counts_late = True
@@ -151,7 +150,7 @@ class MMA(MoChA):
             raise ConfigError(f"decoder.chunk_heads = {config.chunk_heads} must divide network.heads = {heads}")
         self.chunk_heads = config.chunk_heads
         self.monotonic_heads = heads // config.chunk_heads
-        self.head_drop, self.wait_frames, self.wait_from = HEAD_DROP, config.wait_frames, config.wait_from
+        self.head_drop, self.wait_frames = HEAD_DROP, config.wait_frames
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:
@@ -177,14 +176,13 @@ class MMA(MoChA):
     def _synchronise(
         self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        boundary_BM, lost_BM = state
+        _, lost_BM = state
         never = torch.iinfo(torch.long).max - self.wait_frames
         b_B1 = first_BM.masked_fill(~fired_BM, never).amin(1, keepdim=True)
-        since_BM = torch.maximum(b_B1, boundary_BM) if self.wait_from == "own" else b_B1
-        latest_BM = since_BM + self.wait_frames
-        due_BM = (latest_BM < sight_B.unsqueeze(1)) & ~lost_BM
-        forced_BM = due_BM & (~fired_BM | (first_BM > latest_BM))
-        first_BM = torch.where(forced_BM, latest_BM, first_BM)
+        latest_B1 = b_B1 + self.wait_frames
+        due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM
+        forced_BM = due_BM & (~fired_BM | (first_BM > latest_B1))
+        first_BM = torch.where(forced_BM, latest_B1, first_BM)
         fired_BM = fired_BM | forced_BM
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 

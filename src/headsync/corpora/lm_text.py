@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headsync.config import LanguageConfig
 from headsync.errors import DataError
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
 
+MOST_WORDS = 65_000  # of a vocabulary of words: paper
 HELD_OUT = 0.02  # share at the end of a text to evaluate on, if there is no other text
 _CASES: dict[str, Callable[[str], str]] = {"keep": str, "lower": str.lower, "upper": str.upper}
 
@@ -66,12 +66,12 @@ def split_off(sentences: Sequence[str], share: float) -> tuple[Sequence[str], Se
     return sentences[:-last], sentences[-last:]
 
 
-def word_vocabulary(sentences: Iterable[str], config: LanguageConfig) -> Vocabulary:
+def word_vocabulary(sentences: Iterable[str], most: int = MOST_WORDS) -> Vocabulary:
     """The most frequent words, and <unk> for all others."""
     counts = Counter(word for sentence in sentences for word in sentence.split())
     counts.pop(UNKNOWN, None)
-    frequent = sorted((-count, word) for word, count in counts.items() if count >= config.least_count)
-    return Vocabulary("words", tuple(sorted({UNKNOWN, *(word for _, word in frequent[: config.most_words])})))
+    frequent = sorted((-count, word) for word, count in counts.items())
+    return Vocabulary("words", tuple(sorted({UNKNOWN, *(word for _, word in frequent[:most])})))
 
 
 def encode(sentences: Iterable[str], vocabulary: Vocabulary) -> tuple[Corpus, list[str]]:

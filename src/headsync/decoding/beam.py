@@ -53,6 +53,7 @@ class Search:
     hotwords: Hotwords | None = None
     phrases: Phrases | None = None
     threshold: float | None = None  # at which heads halt; None: that of the model
+    most_tokens_per_frame: float = 1.0  # of an utterance, besides five more
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -187,9 +188,8 @@ class Search:
         self, h: Hypothesis, found: Candidates, place: tuple[int, int], given: Answers, sure: float
     ) -> Hypothesis:
         end_NH = given.end_BNH[place[0]]
-        token, t = int(found.token_BK[place]), int(end_NH.max())  # t: furthest frame of any head of any layer
-        if self.config.halting == "monotone":
-            t = max(h.t, t)
+        token = int(found.token_BK[place])
+        t = max(h.t, int(end_NH.max()))  # the furthest frame of any head of any layer so far
         writes = token != self.end
         return Hypothesis(
             tokens=(*h.tokens, token) if writes else h.tokens,
@@ -242,7 +242,7 @@ class Search:
         return beam._replace(live=tuple(replace(h, score=self.joint.score(h)) for h in live))
 
     def _over(self, beam: Beam, frames: int) -> bool:
-        most = 5 + self.config.most_tokens_per_frame * frames
+        most = 5 + self.most_tokens_per_frame * frames
         return not beam.live or len(beam.live[0].tokens) >= most
 
     def _last(self, beam: Beam) -> IntArray:

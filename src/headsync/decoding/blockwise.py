@@ -9,7 +9,7 @@ block the beam continues until all texts have ended.
 
     published   A block is what arrives. It is exhausted when any of the best texts ends, or repeats one of its tokens.
                 Only the blank path of CTC continues into new frames: a label that lasts into them is lost.
-    gated       A block is `decoding.block_frames` frames of the utterance, whenever they arrive. It is exhausted when
+    gated       A block is 8 frames of the utterance, whenever they arrive. It is exhausted when
                 the best text ends, or repeats a token that is less probable by CTC than no further token; other texts
                 that do so are no candidates. CTC is exact. The last token is taken back only while fewer than M frames
                 have come from the spike of as many tokens on.
@@ -41,6 +41,8 @@ from headsync.frontend.audio import FloatArray
 class BlockwiseSearch(Search):
     """A blockwise search; it has no limit, a step looks at all frames of its block."""
 
+    block_frames: int = 8  # of a block by the corrected rules
+
     def start(self, trace: bool = False) -> Beam:
         """CTC is needed also where it has no weight: for repeated tokens."""
         return super().start(trace)._replace(ctc=ctc_prefix.start(1))
@@ -60,7 +62,7 @@ class BlockwiseSearch(Search):
 
     def _ends(self, beam: Beam, frames: int) -> range:
         """Where blocks end that are full and have not been searched."""
-        return range(beam.live[0].exhausted + self.config.block_frames, frames + 1, self.config.block_frames)
+        return range(beam.live[0].exhausted + self.block_frames, frames + 1, self.block_frames)
 
     def _block(self, beam: Beam, speech: SpeechFrames) -> Beam:
         """Decode until the block is exhausted, and go back."""

@@ -25,6 +25,7 @@ from headsync.engine import BoolArray, IntArray
 from headsync.frontend.audio import FloatArray
 from headsync.lm import LanguageModel, Scores
 
+PRE_BEAM = 40  # tokens of each hypothesis that CTC scores
 PUBLISHED_PRE_BEAM = 1.5  # times the beam
 
 
@@ -99,7 +100,7 @@ class JointScorer:
         ctc: CtcScorer | None,
         ends: bool = True,
     ) -> Candidates:
-        """All tokens, or with CTC the `pre_beam` best by the other scorers.
+        """All tokens, or with CTC the best by the other scorers.
 
         `ends`: <eos> ends the text; else it means that there is no further token yet, and an incomplete phrase has no
         cost. What other speech costs is charged in both cases, since it may be charged for any token.
@@ -144,7 +145,8 @@ class JointScorer:
 
     def _pre_beam(self, joint_BV: Scores) -> IntArray:
         """The best tokens of each hypothesis by all scorers but CTC, and <eos>, in the order of the classes."""
-        classes, most = joint_BV.shape[1], 1 + (self.config.pre_beam or int(PUBLISHED_PRE_BEAM * self.config.beam))
+        published = self.config.policy == "published"
+        classes, most = joint_BV.shape[1], 1 + (int(PUBLISHED_PRE_BEAM * self.config.beam) if published else PRE_BEAM)
         if most >= classes:
             return np.broadcast_to(np.arange(classes), joint_BV.shape)
         ranked_BV = joint_BV.copy()

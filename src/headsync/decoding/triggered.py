@@ -109,6 +109,7 @@ class TriggeredSearch:
     language: LanguageModel | None = None
     hotwords: Hotwords | None = None
     phrases: Phrases | None = None
+    most_tokens_per_frame: float = 1.0  # of an utterance, besides five more
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -142,7 +143,7 @@ class TriggeredSearch:
 
     def _entries(self, before: dict[Tokens, Prefix], log_ctc_V: Scores, frame: int) -> dict[Tokens, Entry]:
         """The entries at a frame: after every prefix, proposed tokens and those that have entered before."""
-        most = 5 + self.config.most_tokens_per_frame * frame
+        most = 5 + self.most_tokens_per_frame * frame
         likely = self._likely(log_ctc_V)
         proposed = [
             (*tokens, token)

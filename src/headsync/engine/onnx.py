@@ -33,7 +33,6 @@ SIZES = {  # settings that graphs depend on
         "chunk_frames",
         "chunk_heads",
         "wait_frames",
-        "wait_from",
         "layers_without_attention",
     ),
 }

@@ -120,7 +120,7 @@ class Runs:
             "training.seed": training.seed,
         }
         if self.plan.encoder is not None and training.name != ENCODER:
-            own["training.encoder_from"] = folder / ENCODER / "seed-1" / "model"
+            own["training.start_from"] = folder / ENCODER / "seed-1" / "model"
         return overrides({**training.settings, **own})
 
     def _kept(self, training: Training) -> ExistingRun | None:

@@ -63,7 +63,7 @@ class LstmModel:
             raise ModelError(
                 f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
             ) from None
-        sizes = [(classes, language.embedding), *_sizes(language.embedding, language.width, language.layers)]
+        sizes = [(classes, language.width), *[(2 * language.width, 4 * language.width)] * language.layers]
         found = [model.embedding_VE.shape, *(layer.weight_EG.shape for layer in layers), model.output_EV.shape]
         if found != [*sizes, (language.width, classes)]:
             raise ModelError(f"{folder.weights}: does not match its config.toml; copy or train it again")
@@ -119,10 +119,6 @@ def _layer(weights: dict[str, npt.NDArray[np.float32]], number: int) -> Layer:
     both = [weights[f"lstm.weight_{part}_l{number}"] for part in ("ih", "hh")]
     bias = weights[f"lstm.bias_ih_l{number}"] + weights[f"lstm.bias_hh_l{number}"]
     return Layer(np.ascontiguousarray(np.concatenate(both, axis=1).T), bias)
-
-
-def _sizes(embedding: int, width: int, layers: int) -> list[tuple[int, int]]:
-    return [((width if number else embedding) + width, 4 * width) for number in range(layers)]
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:

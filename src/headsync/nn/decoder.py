@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, network: NetworkConfig) -> None:
         super().__init__()
-        self.heads, self.dropout = network.heads, network.attention_dropout
+        self.heads, self.dropout = network.heads, network.dropout
         self.query_key_value = nn.Linear(network.width, 3 * network.width)
         self.out = nn.Linear(network.width, network.width)
 
@@ -89,7 +89,7 @@ class DecoderLayer(nn.Module):
         if attends:
             self.norm_cross = nn.LayerNorm(network.width)
             mechanism = build_mechanism(config, network.heads, network.width // network.heads)
-            self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout)
+            self.cross = CrossAttention(network.width, network.heads, mechanism, network.dropout)
         self.attends = attends
         self.feedforward: nn.Module = FeedForward(network)
         self.dropout = Dropout(network.dropout)

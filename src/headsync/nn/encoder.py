@@ -63,7 +63,7 @@ class WindowAttention(nn.Module):
 
     def __init__(self, network: NetworkConfig, bias_HS: Tensor | None) -> None:
         super().__init__()
-        self.heads, self.dropout = network.heads, network.attention_dropout
+        self.heads, self.dropout = network.heads, network.dropout
         self.query = nn.Linear(network.width, network.width)
         self.key_value = nn.Linear(network.width, 2 * network.width)
         self.out = nn.Linear(network.width, network.width)

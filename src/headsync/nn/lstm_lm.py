@@ -22,8 +22,8 @@ class LanguageNetwork(nn.Module):
     def __init__(self, config: LanguageConfig, classes: int) -> None:
         super().__init__()
         between = config.dropout if config.layers > 1 else 0.0
-        self.embedding = nn.Embedding(classes, config.embedding)
-        self.lstm = nn.LSTM(config.embedding, config.width, config.layers, batch_first=True, dropout=between)
+        self.embedding = nn.Embedding(classes, config.width)
+        self.lstm = nn.LSTM(config.width, config.width, config.layers, batch_first=True, dropout=between)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.width, classes)
         self._start()

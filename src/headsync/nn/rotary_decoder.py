@@ -28,7 +28,7 @@ class RotarySelfAttention(SelfAttention):
 
     def __init__(self, network: NetworkConfig) -> None:
         nn.Module.__init__(self)
-        self.heads, self.dropout = network.heads, network.attention_dropout
+        self.heads, self.dropout = network.heads, network.dropout
         self.query_key_value = nn.Linear(network.width, 3 * network.width, bias=False)
         self.out = nn.Linear(network.width, network.width, bias=False)
 
@@ -52,7 +52,7 @@ class RotaryDecoderLayer(DecoderLayer):
             mechanism = build_mechanism(config, network.heads, network.width // network.heads)
             if isinstance(mechanism, DACS):
                 mechanism.bias_each_head()
-            self.cross = CrossAttention(network.width, network.heads, mechanism, network.attention_dropout, bias=False)
+            self.cross = CrossAttention(network.width, network.heads, mechanism, network.dropout, bias=False)
         self.attends = attends
         self.feedforward = GatedFeedForward(network)
         self.dropout = Dropout(network.dropout)

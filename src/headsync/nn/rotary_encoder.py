@@ -47,7 +47,7 @@ class RotaryEncoderLayer(nn.Module):
 
     def __init__(self, network: NetworkConfig) -> None:
         super().__init__()
-        self.heads, self.attention_dropout = network.heads, network.attention_dropout
+        self.heads, self.attention_dropout = network.heads, network.dropout
         self.norm = nn.LayerNorm(network.width, bias=False)
         self.query_key_value = nn.Linear(network.width, 3 * network.width, bias=False)
         self.out = nn.Linear(network.width, network.width, bias=False)

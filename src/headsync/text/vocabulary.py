@@ -174,8 +174,8 @@ class Vocabulary:
 
 
 def build_vocabulary(data: DataConfig, texts: Iterable[str]) -> Vocabulary:
-    """The vocabulary of a recipe, from its training texts."""
-    unknown = (UNKNOWN,) if data.unknown else ()
+    """The vocabulary of a recipe, from its training texts; all but words have <unk>, for characters not in them."""
+    unknown = () if data.tokens == "words" else (UNKNOWN,)
     if data.tokens == "unigram":
         scores = learn_unigrams(texts, data.bpe_size - len(unknown))
         scores |= dict.fromkeys(unknown, min(scores.values()) - UNKNOWN_PENALTY)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headsync.attention import mechanism_of
 from headsync.attention.base import Phase
-from headsync.config import Config, DataConfig
+from headsync.config import Config
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.shards import is_sharded, read_shards
 from headsync.errors import ConfigError, DataError
@@ -33,13 +33,15 @@ from headsync.training.bucketing import Split, at_speeds, plan, plan_shards
 from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.forced_alignment import trigger_limits
-from headsync.training.losses import Losses, count_errors, joint_loss, loss_terms
+from headsync.training.losses import Losses, LossTerm, Quantity, count_errors, joint_loss, loss_terms
 from headsync.training.model_card import recogniser_card
-from headsync.training.optimisation import align_in_float32, recompute
+from headsync.training.optimisation import align_in_float32
 from headsync.training.report import Style
 from headsync.training.schedule import noam
 from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
 from headsync.training.warm_start import take_statistics, take_weights
+
+SHARPEN = 2  # times the warm-up: updates in which the factor of the energies rises
 
 
 class DevResult(NamedTuple):
@@ -66,8 +68,14 @@ class AsrTask(Task[Batch, DevResult]):
 
     def __post_init__(self) -> None:
         self.features = build_features(self.config)
-        self.terms = loss_terms(self.config.training)
+        self.terms = [term for term in loss_terms(self.config.training) if self._applies(term)]
         self.style = Style(_figures, _dev_figures, "s/s", self.features.rate.features_per_second)
+
+    def _applies(self, term: LossTerm) -> bool:
+        """Heads that count tokens from the first update learn to stop on the first frame."""
+        settings = self.config.training
+        from_scratch = not settings.untruncated_updates and not settings.start_from
+        return not (isinstance(term, Quantity) and from_scratch and mechanism_of(self.config.decoder).counts_late)
 
     def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Batch]:
         batches = self.train_batches(progress.epoch)
@@ -107,8 +115,8 @@ class AsrTask(Task[Batch, DevResult]):
         return shlex.join(["headsync", "evaluate", str(model), self.config.data.dev])
 
     def score(self, result: DevResult) -> float:
-        """The loss, or as published the token errors of the decoder, given the true tokens before."""
-        by_loss = self.config.training.criterion == "loss" or result.attention_error is None
+        """The loss; if the last epochs are averaged, the token errors of the decoder, by which ESPnet stops."""
+        by_loss = self.config.training.average_of == "best" or result.attention_error is None
         return result.loss if by_loss else cast(float, result.attention_error)
 
     def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
@@ -127,7 +135,7 @@ class AsrTask(Task[Batch, DevResult]):
         since = update - training.untruncated_updates
         if since <= 0:
             return Phase(halts=False)
-        risen = min(1.0, since / training.sharpen_updates) if training.sharpen_updates else 1.0
+        risen = min(1.0, since / (SHARPEN * training.warmup_updates))
         return Phase(sharpness=1.0 + (sharpness - 1.0) * risen)
 
     def rows(self, epoch: int) -> list[list[int]]:
@@ -166,7 +174,7 @@ def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevR
     dev_set = _usable(dev_set, vocabulary, config, "dev", say)
     model = build_model(config, vocabulary)
     if not (Path(config.training.folder) / CHECKPOINT).exists():
-        take_weights(model, vocabulary, config.training, say)
+        take_weights(model, vocabulary, config.training.start_from, say)
     folder = check_folder(config, vocabulary)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
@@ -186,9 +194,6 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     if config.training.alone:
         model.decodes = False
         model.decoder.requires_grad_(False)
-    if config.training.recompute:
-        recompute(list(model.encoder.layers), "forward")
-        recompute(model.decoder.layers, "whole")
     if config.training.precision != "float32":
         align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
     return model
@@ -205,18 +210,6 @@ def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, in
         tokens += len(reference)
         edits += _edits(" ".join(reference), hypothesis)
     return edits, tokens
-
-
-def class_count_warning(vocabulary: Vocabulary, data: DataConfig) -> str | None:
-    """A sentence if the number of output classes is not that of the published system.
-
-    Papers count the blank and the end of a sentence among the classes, or do not.
-    """
-    published, tokens = data.published_classes, len(vocabulary.tokens)
-    if not published or published in (tokens, vocabulary.size):
-        return None
-    kinds = f"{data.train} has {tokens} {vocabulary.kind}, {vocabulary.size} classes with blank and sentence end"
-    return f"{kinds}; the published system has {published}: the texts differ, or parts of the corpus are missing"
 
 
 def _utterances(config: Config, name: str) -> list[Utterance]:
@@ -237,7 +230,7 @@ def _usable(
     try:
         fit, short = usable(utterances, vocabulary, config.frame_rate)
     except DataError as error:
-        remedy = "set data.unknown = true, or correct the texts: the vocabulary is built from data.train"
+        remedy = "Correct the texts: the vocabulary is built from data.train"
         raise DataError(f"data.{name} = {path!r}: {error} {remedy}") from None
     check_not_empty(fit, path)
     if short:
@@ -249,19 +242,11 @@ def _introduce(task: AsrTask, say: Say) -> None:
     settings, parameters = task.config.training, sum(p.numel() for p in task.model.parameters())
     sizes = f"{parameters / 1e6:.2f} M parameters, {len(task.train)} utterances, {task.vocabulary.size} classes"
     say(f"{sizes}, in {settings.folder}")
-    if warning := class_count_warning(task.vocabulary, task.config.data):
-        say(warning)
     updates = len(task.rows(0)) * settings.epochs
     if updates <= settings.untruncated_updates:
         say(
             f"no step will halt: the run has about {updates} updates, training.untruncated_updates = "
             f"{settings.untruncated_updates}; raise training.epochs or lower training.untruncated_updates"
-        )
-    counts_late = mechanism_of(task.config.decoder).counts_late and settings.quantity_weight > 0
-    if counts_late and not settings.untruncated_updates and not settings.start_from:
-        say(
-            "heads that count tokens from the first update learn to stop on the first frame; "
-            "raise training.untruncated_updates or set training.quantity_weight to 0"
         )
 
 

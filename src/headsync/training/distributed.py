@@ -69,15 +69,15 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Ranks]:
-    """Meet the other processes of the run, if there are any; the setting is "auto", "cpu" or "cuda".
+def joined() -> Iterator[Ranks]:
+    """Meet the other processes of the run, if there are any.
 
     At the end gloo's threads are joined. A thread that still releases a tensor when Python finalises asks for the GIL,
     is unwound by `pthread_exit` inside a C++ destructor, and aborts the process. The caller must not keep the model.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
-    ranks = Ranks(rank, count, device_of(device, local)) if count > 1 else Ranks(device=device_of(device, local))
+    ranks = Ranks(rank, count, device_of(local)) if count > 1 else Ranks(device=device_of(local))
     if ranks.device.type == "cuda":
         torch.cuda.set_device(ranks.device)
     if count == 1:
@@ -123,12 +123,10 @@ def meeting(store: Store, rank: int, count: int) -> str:
         time.sleep(0.05)
 
 
-def device_of(setting: str, local: int = 0) -> torch.device:
-    """The device of a process, the `local`-th of its machine."""
-    if setting == "cpu" or (setting == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
+def device_of(local: int = 0) -> torch.device:
+    """A GPU, if there are any, else the CPU; for the `local`-th process of its machine."""
     if not torch.cuda.is_available():
-        raise ConfigError('training.device = "cuda", but PyTorch finds no GPU here; set "auto" or "cpu"')
+        return CPU
     if local >= torch.cuda.device_count():
         raise ConfigError(f"there are {torch.cuda.device_count()} GPUs here; start no more processes than that")
     return torch.device("cuda", local)

@@ -32,7 +32,6 @@ from headsync.training.distributed import ALONE, Ranks
 from headsync.training.losses import Losses
 from headsync.training.model_card import language_model_card
 from headsync.training.report import Style
-from headsync.training.schedule import decayed
 from headsync.training.trainer import Epoch, Task, Trainer, check_folder, part_of_pass
 
 
@@ -79,8 +78,7 @@ class LmTask(Task[Sentences, DevPerplexity]):
         return Epoch(len(rows), self._shares(rows[progress.batch :], split))
 
     def rate(self, progress: TrainingProgress) -> float:
-        language = self.config.language
-        return decayed(progress.epoch, language.rate, language.decay, language.decay_after)
+        return self.config.language.rate
 
     def loss(self, network: nn.Module, part: Sentences, update: int) -> Losses:
         total, tokens = token_losses(network, self._to_device(part))
@@ -178,9 +176,9 @@ def _read_texts(config: Config) -> tuple[Sequence[str], Sequence[str]]:
     """Sentences to learn from and to evaluate on."""
     if not config.data.train:
         raise ConfigError("data.train is not set; name a text with one sentence a line")
-    sentences = read_sentences(Path(config.data.train), config.language.case)
+    sentences = read_sentences(Path(config.data.train))
     if config.data.dev:
-        return sentences, read_sentences(Path(config.data.dev), config.language.case)
+        return sentences, read_sentences(Path(config.data.dev))
     return split_off(sentences, HELD_OUT)
 
 
@@ -189,7 +187,7 @@ def _vocabulary(config: Config, sentences: Sequence[str]) -> Vocabulary:
     if config.language.vocabulary_from:
         return Vocabulary.load(find(config.language.vocabulary_from) / VOCABULARY)
     if config.data.tokens == "words":
-        return word_vocabulary(sentences, config.language)
+        return word_vocabulary(sentences)
     return build_vocabulary(config.data, sentences)
 
 

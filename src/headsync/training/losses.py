@@ -92,7 +92,7 @@ class Quantity(LossTerm):
 def loss_terms(config: TrainingConfig) -> list[LossTerm]:
     """The terms that a recipe asks for."""
     decoder = CrossEntropy(1 - config.ctc_weight, config.label_smoothing)
-    return [CTC(config.ctc_weight), decoder, Quantity(config.quantity_weight)]
+    return [CTC(config.ctc_weight), decoder, Quantity(1.0)]
 
 
 def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
 from headsync.attention.base import at_least_single
 from headsync.attention.cif import CIF
@@ -30,6 +29,7 @@ P = TypeVar("P")
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 FIRST_SCALE = 1024.0  # of the loss in float16, where small gradients would vanish; the scaler adapts it
 LEAST_SCALE = 1e-3
+CLIP_NORM = 5.0  # as in ESPnet
 
 
 class Updater:
@@ -84,7 +84,7 @@ class Updater:
             group["lr"] = rate
         if self.scaler:
             self.scaler.unscale_(self.optimiser)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
         diverged = self.scaler.get_scale() < LEAST_SCALE if self.scaler else not torch.isfinite(norm)
         if diverged:
             raise TrainingError(f"update {number}: the gradient is not finite; {remedy}")
@@ -104,12 +104,6 @@ def _distributed(model: nn.Module, ranks: Ranks) -> nn.Module:
     devices = [ranks.device] if ranks.device.type == "cuda" else None
     unused = any(isinstance(module, CIF) for module in model.modules())  # it makes no use of queries
     return DistributedDataParallel(model, device_ids=devices, find_unused_parameters=unused)
-
-
-def recompute(layers: Sequence[nn.Module], method: str) -> None:
-    """Gradient checkpointing: layers compute their activations again in the backward pass instead of keeping them."""
-    for layer in layers:
-        setattr(layer, method, partial(checkpoint, getattr(layer, method), use_reentrant=False))
 
 
 def align_in_float32(mechanisms: Sequence[Any]) -> None:

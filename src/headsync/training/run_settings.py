@@ -13,7 +13,7 @@ from typing import Any
 from headsync.config import TABLES_OF_KIND, Config
 from headsync.text.vocabulary import Vocabulary
 
-FREE = ("epochs", "patience", "threads", "checkpoint_seconds", "folder", "device", "accumulate", "recompute")
+FREE = ("epochs", "patience", "checkpoint_seconds", "folder", "accumulate")
 _FREE = {*(f"training.{name}" for name in FREE), "data.workers"}
 _VOCABULARY = "vocabulary"
 

@@ -7,6 +7,8 @@ import numpy as np
 from headsync.config import TrainingConfig
 from headsync.frontend.audio import FloatArray
 
+MASKS = 2  # of each kind, as published
+
 
 def augmented(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:
     """Normalised features, warped and masked as the recipe says."""
@@ -38,12 +40,15 @@ def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator)
     """Normalised features with some bands and stretches set to their mean, which is zero."""
     frames, bins = features.shape
     masked = features.copy()
-    for _ in range(config.frequency_masks):
-        width = int(rng.integers(0, min(config.frequency_mask_bins, bins) + 1))
-        first = int(rng.integers(0, bins - width + 1))
-        masked[:, first : first + width] = 0.0
-    for _ in range(config.time_masks):
-        width = int(rng.integers(0, min(config.time_mask_frames, frames // 4) + 1))
-        first = int(rng.integers(0, frames - width + 1))
-        masked[first : first + width] = 0.0
+    for _ in range(MASKS if config.frequency_mask_bins else 0):
+        masked[:, _span(bins, min(config.frequency_mask_bins, bins), rng)] = 0.0
+    for _ in range(MASKS if config.time_mask_frames else 0):
+        masked[_span(frames, min(config.time_mask_frames, frames // 4), rng)] = 0.0
     return masked
+
+
+def _span(size: int, most: int, rng: np.random.Generator) -> slice:
+    """A random part of up to `most` places."""
+    width = int(rng.integers(0, most + 1))
+    first = int(rng.integers(0, size - width + 1))
+    return slice(first, first + width)

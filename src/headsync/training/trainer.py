@@ -8,6 +8,7 @@ run ends with bit-identical weights. If several processes share a run, the first
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -254,9 +255,10 @@ def train_config(
     config: Config, recipe: Path, start: Callable[[Config, Say, Ranks], Trainer[Any, Any]], say: Say
 ) -> Path:
     """Train what `start` builds, alone or as one of several processes; returns the model folder."""
-    torch.set_num_threads(config.training.threads)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     keep_memory()
-    with joined(config.training.device) as ranks:
+    with joined() as ranks:
         return _train(config, recipe, start, say if ranks.first else _silent, ranks)
 
 

@@ -1,8 +1,8 @@
-"""What a run starts from: nothing, the weights of another model, those of its encoder alone, or both of two models."""
+"""What a run starts from: nothing, the weights of another model, or those of its encoder alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch.nn.functional as F
@@ -10,13 +10,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headsync.config import Config, TrainingConfig
+from headsync.config import Config
 from headsync.corpora.manifest import Utterance
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
-from headsync.model_folder import STATISTICS, VOCABULARY, WEIGHTS, find
+from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, find
 from headsync.nn.model import Model
+from headsync.recipe import load_config
 from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
 from headsync.training.batches import statistics_of
@@ -27,40 +28,50 @@ DISTANCES = ".distance_bias"
 LAYERS = "encoder.layers."
 
 
-def take_weights(model: Model, vocabulary: Vocabulary, config: TrainingConfig, say: Say) -> None:
-    """Weights of another run, of the same sizes; those that belong to its tokens only where the tokens are the same.
+def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) -> None:
+    """Weights of another model; those that belong to its tokens only where the tokens are the same.
 
-    With two runs to start from, the encoder is that of the one and all else that of the other. An encoder with more
-    layers than the one it starts from has new ones on top.
+    A decoder that does not fit or that was not trained is not taken. An encoder with more layers than the one it starts
+    from has new ones on top.
     """
-    weights = own = model.state_dict()
-    for setting, source in (("start_from", config.start_from), ("encoder_from", config.encoder_from)):
-        if not source:
-            continue
-        folder = _found(setting, source)
-        try:
-            found = load_file(folder / WEIGHTS)
-            if setting == "encoder_from":  # decoders differ from one mechanism to another
-                found = weights | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
-                found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
-            found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
-            if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
-                say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
-                found |= {name: weights[name] for name in own if name.startswith(OF_TOKENS)}
-            model.load_state_dict(found)
-            weights = found
-        except (OSError, SafetensorError, RuntimeError, KeyError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f"training.{setting} = {source!r}: its weights do not fit this recipe ({reason})"
-            ) from None
+    if not source:
+        return
+    own, folder = model.state_dict(), _found(source)
+    try:
+        found = load_file(folder / WEIGHTS)
+        if _untrained(folder) or not _same_shapes(found, own):
+            say(f"{source}: only the encoder and its CTC are taken; the decoder is another one, or was not trained")
+            found = own | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
+        found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
+        found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
+        if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
+            say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
+            found |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
+        model.load_state_dict(found)
+    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"training.start_from = {source!r}: its weights do not fit this recipe ({reason})") from None
 
 
-def _found(setting: str, source: str) -> Path:
+def _found(source: str) -> Path:
     try:
         return find(source)
     except ModelError as error:
-        raise ConfigError(f"training.{setting} = {error}") from None
+        raise ConfigError(f"training.start_from = {error}") from None
+
+
+def _untrained(folder: Path) -> bool:
+    """Whether the decoder of a model has its initial weights: the encoder was trained alone."""
+    return load_config(folder / CONFIG).training.alone
+
+
+def _same_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Whether all weights of the two decoders have the same names and sizes, but for those of tokens."""
+    shapes = [
+        {name: x.shape for name, x in each.items() if not name.startswith((*OF_ENCODER, *OF_TOKENS))}
+        for each in (found, own)
+    ]
+    return shapes[0] == shapes[1]
 
 
 def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
@@ -73,7 +84,7 @@ def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
 
 def take_statistics(path: Path, config: Config, utterances: Sequence[Utterance], say: Say) -> Statistics:
     """Measured once; or those that the weights to start from are used to."""
-    source, columns = config.training.encoder_from or config.training.start_from, config.columns
+    source, columns = config.training.start_from, config.columns
     if not path.exists() and source:
         Statistics.load(find(source) / STATISTICS, columns).save(path)
     elif not path.exists():
