@@ -8,6 +8,7 @@ blocks, not in pushes: any cutting of the audio gives the same blocks, and so th
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from headsync.recipe import build
 
 if TYPE_CHECKING:
     from headsync.async_session import AsyncSession
+
+LARGEST = 1e9  # of a number that sets a delay or a threshold
 
 
 class Recognizer:
@@ -280,8 +283,10 @@ def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
 
 def _positive_number(name: str, value: Any, example: str) -> float:
     """Raises an error for values of other types as well: not every caller uses a type checker."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ConfigError(f"{name} = {value!r} must be a number above 0, for example {example}")
+    if value > LARGEST:
+        raise ConfigError(f"{name} must be at most {LARGEST:g}")
     return float(value)
 
 
