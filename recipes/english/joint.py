@@ -41,6 +41,7 @@ from vocabulary import Vocabulary
 FOLDER = RUNS / "joint/last"
 SECONDS = 96.0  # of speech in an update
 STREAM = (4.0, 26.0)  # seconds of a stream
+CTC_RATE = 4.0  # factor of the rate for CTC's own layers
 BACKGROUND = 0.06  # share of pieces without speech
 WEIGHTS = {"librispeech": 3.0, "digits": 0.5}  # how often an utterance is drawn, relative to the other corpora
 SEED, SAVE_MINUTES, EVALUATE_UPDATES, EVALUATED = 1, 4.0, 200, 30
@@ -150,7 +151,8 @@ def cut(states_BTD: Tensor, streams: Sequence[Stream], vocabulary: Vocabulary) -
 def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     """Make all updates of a run."""
     model = Whole.from_stages(len(vocabulary), arguments.encoder, arguments.decoder)
-    run = Run(model, Schedule(arguments.rate, 40, arguments.updates, 0.99, 0.01), arguments.folder)
+    schedule = Schedule(arguments.rate, 40, arguments.updates, 0.99, 0.01)
+    run = Run(model, schedule, arguments.folder, {"recogniser.ctc.": CTC_RATE})
     known = [(corpus, u) for corpus, u in labelled() if u.text and 0.6 <= u.seconds < STREAM[1]]
     utterances, weights = [u for _, u in known], np.array([WEIGHTS.get(corpus, 1.0) for corpus, _ in known])
     sizes, often = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])

@@ -37,12 +37,15 @@ class Schedule:
 class Run(Generic[M]):
     """The state of a run; it continues from its folder's checkpoint if there is one."""
 
-    def __init__(self, model: M, schedule: Schedule, folder: Path) -> None:
+    def __init__(self, model: M, schedule: Schedule, folder: Path, faster: dict[str, float] | None = None) -> None:
+        """`faster`: factors of the rate for parameters whose names begin so."""
         self.model, self.average, self.schedule, self.folder = model, copy.deepcopy(model), schedule, folder
-        self.updates = 0
-        self.optimiser = torch.optim.AdamW(
-            model.parameters(), schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.weight_decay
-        )
+        self.updates, factors = 0, faster or {}
+        groups: list[dict[str, Any]] = [
+            {"params": [p], "factor": next((f for start, f in factors.items() if n.startswith(start)), 1.0)}
+            for n, p in model.named_parameters()
+        ]
+        self.optimiser = torch.optim.AdamW(groups, schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.weight_decay)
         if (folder / "state.json").is_file():
             self._restore()
 
@@ -55,7 +58,7 @@ class Run(Generic[M]):
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.updates += 1
         for group in self.optimiser.param_groups:
-            group["lr"] = self.schedule.at(self.updates)
+            group["lr"] = group["factor"] * self.schedule.at(self.updates)
         if torch.isfinite(norm):
             self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
