@@ -69,10 +69,11 @@ class Weights(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Ends and sums of all layers, the last end and least sum of its heads: (B, L, layers)."""
+    """Ends and sums of all layers, the last end and least sum of its heads: (B, L, layers); outputs of the layers."""
 
     ends: Tensor
     sums: Tensor
+    outputs: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -226,11 +227,13 @@ class OnlineDecoder(nn.Module):
         if limits_BL is not None:
             seen = seen & (torch.arange(seen_BT.shape[1]) < limits_BL[..., None])
         x, past, ends, sums = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
+        outputs = []
         for layer in self.layers:
             x, _, found = layer.online(x, past, layer.memory(frames_BTD), seen, halting)
             ends.append(found.ends.amax(1))
             sums.append(found.sums.amin(1))
-        step = Step(torch.stack(ends, -1), torch.stack(sums, -1))
+            outputs.append(x)
+        step = Step(torch.stack(ends, -1), torch.stack(sums, -1), outputs)
         return F.linear(self.norm(x), self.embed_tokens.weight), step
 
     @torch.no_grad()

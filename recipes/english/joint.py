@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from augment import augmented, finished, noise
 from cache import development, labelled
 from convert import Batch, padded_batch
 from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
-from optimisation import Run, Schedule
+from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS, Utterance, levelled, padded, samples_of
@@ -157,10 +156,10 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     utterances, weights = [u for _, u in known], np.array([WEIGHTS.get(corpus, 1.0) for corpus, _ in known])
     sizes, often = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
     chances = weights / weights.sum()
-    targets, saved, rank, processes = Targets(), time.monotonic(), dist.get_rank(), dist.get_world_size()
+    targets, saved, rank, ranks = Targets(), time.monotonic(), dist.get_rank(), dist.get_world_size()
     while not run.is_over:
         rng, start = np.random.default_rng([SEED, run.updates, rank]), time.monotonic()
-        streams = [build_stream(part, rng) for part in choose(utterances, chances, rng, SECONDS / processes)]
+        streams = [build_stream(part, rng) for part in choose(utterances, chances, rng, SECONDS / ranks)]
         shape = sizes[rng.choice(len(sizes), p=often / often.sum())]
         samples, lengths = padded([stream.samples for stream in streams])
         states = run.model.states(samples, lengths, shape, int(rng.integers(shape.centre)))
@@ -168,7 +167,6 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         soft = targets.batch([piece.id for stream in streams for piece in stream.pieces], batch.targets)
         ctc, entropy = run.model.recogniser.losses(batch, soft, True, int(rng.integers(*LOOKAHEADS, endpoint=True)))
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
-        average_gradients(run.model, processes)
         run.update()
         if rank:
             continue
@@ -182,16 +180,6 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
             print("evaluation", json.dumps(evaluate(run.average, vocabulary, EVALUATED)), flush=True)
     if not rank:
         run.save()
-
-
-def average_gradients(model: nn.Module, processes: int) -> None:
-    """The mean over all processes."""
-    if processes > 1:
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        joined = torch.cat([g.flatten() for g in gradients])
-        dist.all_reduce(joined)
-        for gradient, mean in zip(gradients, joined.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient) / processes)
 
 
 @torch.no_grad()
@@ -231,12 +219,8 @@ def main() -> None:
         model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, 100)))
         return
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    else:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    train(arguments, vocabulary)
-    dist.destroy_process_group()
+    with processes():
+        train(arguments, vocabulary)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -55,6 +59,7 @@ class Run(Generic[M]):
 
     def update(self) -> None:
         """One update from the gradients; one that is not finite is skipped."""
+        average_gradients(self.model)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.updates += 1
         for group in self.optimiser.param_groups:
@@ -92,3 +97,26 @@ class Run(Generic[M]):
                 moments: dict[str, Any] = {"exp_avg": tensors[f"first.{n}"], "exp_avg_sq": tensors[f"second.{n}"]}
                 self.optimiser.state[p] = {"step": torch.tensor(float(self.updates)), **moments}
         print(f"continued from {self.updates} updates", flush=True)
+
+
+@contextmanager
+def processes() -> Iterator[None]:
+    """The processes that torchrun started, or one."""
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def average_gradients(model: nn.Module) -> None:
+    """The mean over all processes, if there are several."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        joined = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(joined)
+        for gradient, mean in zip(gradients, joined.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient) / dist.get_world_size())

@@ -1,6 +1,7 @@
 """Train CTC and the online decoder together on cached states.
 
     python recipes/english/train.py                   # continues from runs/english/train/last
+    torchrun --nproc-per-node 2 recipes/english/train.py        # the batches shared by two processes
     python recipes/english/train.py --evaluate        # WER of CTC alone and of the decoder alone on cached dev states
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
@@ -23,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from cache import States, length_batches, read_index
 from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, fit, shortfall, some_batches
-from moonshine import INNER, WIDTH, mixed_precision
-from optimisation import Run, Schedule
+from moonshine import INNER, WIDTH, Decoder, empty_cache, key_mask, mixed_precision
+from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS
@@ -37,10 +39,11 @@ from vocabulary import Vocabulary
 
 FOLDER = RUNS / "train/last"
 MECHANISM = "hs-dacs"
-CTC_WEIGHT, SOFT_WEIGHT = 0.3, 0.5
+CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.3, 0.5, 1.0
 UNTRUNCATED = 200  # first updates, in which no step is halted
 LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
-FRAMES = 6000  # of a batch
+FRAMES = 8000  # of a batch, over all processes
+CTC_RATE = 2.0  # factor of the rate for CTC's own layers
 SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
 FITTED = 200  # utterances for the biases of the conversion
 
@@ -58,6 +61,35 @@ class CTC(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD + self.outer(F.gelu(self.inner(self.norm(x_BTD))))
         return self.out(self.last(x))
+
+
+class Teacher:
+    """Moonshine's own softmax decoder on the same states."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.decoder = Decoder.pretrained().eval().requires_grad_(False)
+        self.rows = torch.tensor(vocabulary.rows)
+
+    @torch.no_grad()
+    def outputs(self, batch: Batch) -> list[Tensor]:
+        """Outputs of its layers, given the text."""
+        x, past, found = self.decoder.embed_tokens(self.rows[batch.inputs]), empty_cache(len(batch.inputs)), []
+        mask = key_mask(batch.seen)
+        with mixed_precision():
+            for layer in self.decoder.layers:
+                x, _ = layer(x, past, layer.memory(batch.states), mask)
+                found.append(x)
+        return found
+
+
+def unexplained(ours: list[Tensor], theirs: list[Tensor], counted_BL: Tensor) -> Tensor:
+    """Fraction of the variance of the teacher's outputs that ours leave unexplained, mean over the layers."""
+    parts = []
+    for x, y in zip(ours, theirs, strict=True):
+        wanted = y[counted_BL].float()
+        spread = (wanted - wanted.mean(0)).square().sum()
+        parts.append((x[counted_BL].float() - wanted).square().sum() / spread)
+    return torch.stack(parts).mean()
 
 
 class Recogniser(nn.Module):
@@ -79,7 +111,9 @@ class Recogniser(nn.Module):
             recogniser.ctc.out.bias.zero_()
         return recogniser
 
-    def losses(self, batch: Batch, soft: Soft, halting: bool, lookahead: int) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, batch: Batch, soft: Soft, halting: bool, lookahead: int, teacher: Teacher | None = None
+    ) -> tuple[Tensor, Tensor]:
         """CTC, and cross-entropy with what the sums of the steps lack, both per token.
 
         A step sees the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
@@ -93,6 +127,8 @@ class Recogniser(nn.Module):
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, halting, limits)
         entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
+        if teacher is not None:
+            entropy = entropy + OUTPUT_WEIGHT * unexplained(step.outputs, teacher.outputs(batch), batch.targets >= 0)
         log_p_TBV = log_p.transpose(0, 1)
         ctc = F.ctc_loss(log_p_TBV, targets, frames_B, lengths, zero_infinity=True, reduction="sum")
         return ctc / lengths.sum().clamp(min=1), entropy
@@ -178,15 +214,17 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     else:
         start = Recogniser.converted(MECHANISM, vocabulary, arguments.cache)
     schedule = Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01)
-    run = Run(start, schedule, arguments.folder)
-    saved = time.monotonic()
+    run = Run(start, schedule, arguments.folder, {"ctc.": CTC_RATE})
+    saved, teacher = time.monotonic(), Teacher(vocabulary)
     for batch, soft in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
         lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
-        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED, lookahead)
+        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED, lookahead, teacher)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         run.update()
+        if dist.get_rank():
+            continue
         if run.updates % 20 == 0:
             print(f"{run.updates} ctc {ctc.item():.3f} entropy {entropy.item():.3f}", flush=True)
         if time.monotonic() - saved > 60 * SAVE_MINUTES:
@@ -195,15 +233,18 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         if run.updates % EVALUATE_UPDATES == 0:
             run.save()
             print("evaluation", json.dumps(evaluate(run.average, vocabulary, arguments.test, 40)), flush=True)
-    run.save()
+    if not dist.get_rank():
+        run.save()
 
 
 def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[Batch, Soft]]:
     """Batches of a cache, pass after pass; what is written to the cache meanwhile joins the next pass."""
     states, rng = States(name), np.random.default_rng([SEED, updates])
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     while True:
         targets, rows = Targets(), [row for row in read_index(name) if row["text"]]
-        for part in length_batches(rows, FRAMES, rng):
+        parts = list(length_batches(rows, FRAMES // ranks, rng))
+        for part in parts[rank : len(parts) // ranks * ranks : ranks]:
             batch = collate(part, states, vocabulary)
             yield batch, targets.batch([row["id"] for row in part], batch.targets)
 
@@ -224,7 +265,8 @@ def main() -> None:
         model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, arguments.test, 100)))
     else:
-        train(arguments, vocabulary)
+        with processes():
+            train(arguments, vocabulary)
 
 
 if __name__ == "__main__":
