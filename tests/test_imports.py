@@ -16,7 +16,7 @@ import headsync
 PACKAGE = Path(headsync.__file__).parent
 ARCHITECTURE = Path(__file__).parent.parent / "docs" / "explanation" / "architecture.md"
 TORCH = ("headsync.engine", "headsync.nn", "headsync.attention", "headsync.training", "headsync.testing")
-BASE = {"_atomic_write", "_parse", "config", "errors", "events"}  # every package may import these
+BASE = {"_arguments", "_atomic_write", "_parse", "config", "errors", "events"}  # every package may import these
 
 
 def name_of(path: Path) -> str:

@@ -82,7 +82,6 @@ def test_every_setting_of_the_search_is_a_typed_argument() -> None:
         ({"beam": "x"}, "beam = 'x' must be a whole number"),
         ({"threshold": "a"}, "threshold = 'a' must be a number above 0"),
         ({"threshold": 0.0}, "threshold = 0.0 must be a number above 0"),
-        ({"threshold": 10**400}, r"threshold must be at most 1e\+09"),
         ({"threads": "2"}, "threads = '2' must be an integer of 1 or more"),
         ({"threads": 0}, "threads = 0 must be an integer of 1 or more"),
         ({"hotwords": "nine one one"}, "hotwords = 'nine one one' must be a list"),

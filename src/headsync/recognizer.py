@@ -8,7 +8,6 @@ blocks, not in pushes: any cutting of the audio gives the same blocks, and so th
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ from headsync.recipe import build
 if TYPE_CHECKING:
     from headsync.async_session import AsyncSession
 
-LARGEST = 1e9  # of a number that sets a delay or a threshold
+LARGEST = 1e18  # a delay or threshold above it has no further effect
 
 
 class Recognizer:
@@ -283,11 +282,9 @@ def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
 
 def _positive_number(name: str, value: Any, example: str) -> float:
     """Raises an error for values of other types as well: not every caller uses a type checker."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise ConfigError(f"{name} = {value!r} must be a number above 0, for example {example}")
-    if value > LARGEST:
-        raise ConfigError(f"{name} must be at most {LARGEST:g}")
-    return float(value)
+    return float(min(value, LARGEST))
 
 
 def _check_arguments(threads: Any, hotwords: Any) -> None:

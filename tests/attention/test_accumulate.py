@@ -14,10 +14,10 @@ from torch import Tensor
 from headsync.attention.accumulate import ACS, DACS, HSDACS
 from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
-from headsync.decoding.beam import Search
 from headsync.decoding.hypothesis import SpeechFrames
 from headsync.decoding.lookahead import lookahead
-from headsync.endpointing.ctc_spikes import CtcSpikes
+from headsync.decoding.published import PublishedSearch
+from headsync.endpointing.ctc_spikes import NO_SPIKES
 from headsync.engine import Memory
 from headsync.engine.torch import TorchEngine
 from headsync.nn.model import Model
@@ -183,10 +183,9 @@ def test_alg1_inference_in_the_whole_decoder(seed: int) -> None:
         layer.cross.out.register_forward_hook(lambda _, x, __: contexts.append(x[0].detach().numpy().copy()))
     frames = torch.randn(1, T, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     memory = Memory(*(x.detach().numpy() for x in model.decoder.project(frames)))
-    spikes = CtcSpikes((0,) * 50, (1,) * 50)  # always there: the base is t_{i-1}
     decoding = DecodingConfig(ctc_weight=0.0, lookahead_frames=M)
-    search = Search(TorchEngine(model), lookahead, decoding, 8, most_tokens_per_frame=0.1)
-    speech = SpeechFrames(memory, np.zeros((T, 9), np.float32), spikes)
+    search = PublishedSearch(TorchEngine(model), lookahead, decoding, 8, most_tokens_per_frame=0.1)
+    speech = SpeechFrames(memory, np.zeros((T, 9), np.float32), NO_SPIKES)
     best = search.advance(search.start(), speech, final=True).best
 
     q = np.concatenate(queries).reshape(-1, layers, H, 4)

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from fuzz.harness import DEMO_MODEL, Harness, check_sentence
@@ -103,7 +104,8 @@ async def _events(data: bytes) -> list[WyomingEvent]:
     reader = asyncio.StreamReader(HEADER_BYTES)
     reader.feed_data(data)
     reader.feed_eof()
-    connection = TcpConnection(reader, None, LIMITS.message_bytes)  # type: ignore[arg-type]  # it only reads
+    writer = SimpleNamespace(get_extra_info=lambda name: None)  # as after a reset; it only reads
+    connection = TcpConnection(reader, writer, LIMITS.message_bytes)  # type: ignore[arg-type]
     return [event async for event in _until_closed(connection)]
 
 
