@@ -389,7 +389,7 @@ def test_a_changed_rate_is_refused_and_the_stream_goes_on(
 ) -> None:
     session, samples = recognizer.session(), sound(8000)
     events = session.push(samples[:7777], 8000)
-    with pytest.raises(AudioError, match="began at 8000 Hz and cannot go on at 16000"):
+    with pytest.raises(AudioError, match="began at 8000 Hz and cannot continue at 16000"):
         session.push(samples[7777:], 16_000)
     events += session.push(samples[7777:], 8000)
     assert events + session.finish() == whole(8000)

@@ -60,7 +60,7 @@ def test_a_folder_with_graphs_runs_by_itself(folder: ModelFolder, copied: ModelF
     assert isinstance(load_engine(folder, engine="torch"), TorchEngine)
     (copied.path / GRAPHS).unlink()
     assert isinstance(load_engine(copied), TorchEngine)
-    with pytest.raises(ModelError, match=r"no graphs; make them: headsync export .*"):
+    with pytest.raises(ModelError, match=r"no graphs; write them: headsync export .*"):
         load_engine(copied, engine="onnx")
     with pytest.raises(ConfigError, match='did you mean "torch"'):
         Recognizer.load(copied.path, engine="torhc")
@@ -87,10 +87,10 @@ def test_a_missing_or_damaged_graph_is_one_sentence(copied: ModelFolder, name: s
 def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     described = json.loads((copied.path / GRAPHS).read_text())
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
-    with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* again"):
+    with pytest.raises(ModelError, match=r"the graphs have classes = 99, the rest of the model has 11; .* again"):
         load_engine(copied)
     (copied.path / GRAPHS).write_text(json.dumps({**described, "format": 1}))
-    with pytest.raises(ModelError, match=r"of another version of headsync; export the model again: headsync export"):
+    with pytest.raises(ModelError, match=r"by another version of headsync; export the model again: headsync export"):
         load_engine(copied)
     for damaged, told in (("{", "cannot be read"), ("[]", "does not say"), ('{"int8": false}', "does not say")):
         (copied.path / GRAPHS).write_text(damaged)
