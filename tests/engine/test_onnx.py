@@ -92,10 +92,14 @@ def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     (copied.path / GRAPHS).write_text(json.dumps({**described, "format": 1}))
     with pytest.raises(ModelError, match=r"by another version of headsync; export the model again: headsync export"):
         load_engine(copied)
-    for damaged, told in (("{", "cannot be read"), ("[]", "does not say"), ('{"int8": false}', "does not say")):
+    for damaged, problem in (
+        ("{", "cannot be read"),
+        ("[]", "does not describe"),
+        ('{"int8": false}', "does not describe"),
+    ):
         (copied.path / GRAPHS).write_text(damaged)
         for engine in ("onnx", "torch"):
-            with pytest.raises(ModelError, match=rf"graphs\.json: {told}"):
+            with pytest.raises(ModelError, match=rf"graphs\.json: {problem}"):
                 load_engine(copied, engine=engine)
     (copied.path / GRAPHS).write_text(json.dumps({**described, "weights": {}}))
     with pytest.raises(ModelError, match=r"does not name the weights of embed\.onnx"):
