@@ -1,4 +1,4 @@
-"""How many live streams one server process can serve before text is late, with and without batching.
+"""The number of live streams that one server process can serve without delay, with and without batching.
 
     python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
                               [--workers 2] [--limit 40]

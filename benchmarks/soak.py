@@ -55,7 +55,7 @@ def gap(rng: np.random.Generator) -> FloatArray:
 
 
 def played(paths: list[Path], seconds: float) -> Iterator[tuple[Path, FloatArray, FloatArray]]:
-    """Recordings, their sound and what follows it; the same ones every time."""
+    """Recordings, their samples and the gap after each; always the same ones."""
     rng, given = np.random.default_rng(1), 0.0
     while given < seconds:
         path = paths[int(rng.integers(len(paths)))]
@@ -76,7 +76,7 @@ def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
 
 
 def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tuple[list[str], list[str]]:
-    """The texts of the utterances by themselves, and of each with what was around it."""
+    """The texts of the utterances alone, and of each with its surrounding audio."""
     rate = recognizer.config.frame_rate
     hop = recognizer.config.encoder.centre_frames * rate.stride * rate.hop
     bare: dict[Path, str] = {}
@@ -86,7 +86,7 @@ def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tup
         if path not in bare:
             bare[path] = _text(recognizer, speech)
         alone.append(bare[path])
-        first = max(0, start - min(len(before), AROUND))  # then on to the next beginning of a block
+        first = max(0, start - min(len(before), AROUND))  # then rounded up to the next start of a block
         first = min(start, -(-first // hop) * hop)
         lead = before[len(before) - (start - first) :]
         placed.append(_text(recognizer, np.concatenate([lead, speech, pause[:AROUND]])))
@@ -111,12 +111,12 @@ def main() -> None:
     given = parser.parse_args()
     recognizer, paths, seconds = Recognizer.load(given.model), recordings(given.manifest), 60.0 * given.minutes
     session, texts = recognizer.session(), list[str]()
-    for kind in GAPS:  # what it takes to make the sounds is taken before anything is measured
+    for kind in GAPS:  # allocate the memory for sounds before anything is measured
         noise_of(kind, LONGEST_GAP, np.random.default_rng(0))
     minutes: list[float] = [0.0]  # computing seconds of each minute of audio
     memory: list[float] = []
     for n, piece in enumerate(pieces(paths, seconds)):
-        begun = time.process_time()  # not wall time: the sounds between are made here, too, and other programs run
+        begun = time.process_time()  # not wall time: sounds are generated in between, and other programs run
         texts += [event.text for event in session.push(piece, RATE) if isinstance(event, Final)]
         minutes[-1] += time.process_time() - begun
         if (n + 1) % 600 == 0:
