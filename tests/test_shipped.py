@@ -112,7 +112,7 @@ def test_a_phrase_list_restricts_real_digits(recognizer: Recognizer, shared_data
         assert re.fullmatch(r"((four five|six)( |$))*", " ".join(final.text for final in finals))
 
 
-def test_real_digits_of_speakers_it_never_heard(recognizer: Recognizer, shared_data: Path) -> None:
+def test_real_digits_of_unseen_speakers(recognizer: Recognizer, shared_data: Path) -> None:
     takes, sexes = find_takes(shared_data / "AudioMNIST")
     pairs = []
     for speaker in split_speakers(sexes)["test"]:
@@ -131,7 +131,7 @@ def test_naturally_spoken_strings(recognizer: Recognizer, shared_data: Path) -> 
     assert error_rate(pairs) <= 0.30
 
 
-def test_a_room_full_of_voices_brings_no_word_and_loses_none(
+def test_babble_opens_no_utterance_and_deletes_no_word(
     recognizer: Recognizer, shared_data: Path, tmp_path: Path
 ) -> None:
     """Strings with half a minute of babble before and after them, and beneath; nobody in it was heard in training."""
@@ -162,7 +162,7 @@ def test_shipped_files_have_checksums(name: str, tmp_path: Path) -> None:
     assert "weights.safetensors: damaged: its checksum differs" in " ".join(done.output.split())
 
 
-def test_a_model_with_an_unknown_mechanism_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_model_with_an_unknown_mechanism_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(shipped()["digits-en"], folder)
     text = (folder / "config.toml").read_text()

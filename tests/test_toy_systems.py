@@ -45,7 +45,7 @@ def test_every_mechanism_is_a_system_and_so_is_the_offline_transformer(script: M
         assert config.encoder.mode == expected.get(name, "reuse")
 
 
-def test_what_is_finished_is_not_repeated_unless_asked_for(
+def test_finished_systems_are_not_repeated_without_again(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []

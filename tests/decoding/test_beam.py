@@ -177,16 +177,14 @@ class Reads(TableEngine):
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("phrase", "text"), [((2, 3, 1), (1, 2)), ((3, 1), (1, 2)), ((2, 3), (1, 2, 3))])
-def test_a_text_that_ends_in_the_beginning_of_a_phrase_does_not_go_on_for_it(
-    phrase: tuple[int, ...], text: tuple[int, ...], beam: int
-) -> None:
+def test_an_incomplete_phrase_does_not_extend_a_text(phrase: tuple[int, ...], text: tuple[int, ...], beam: int) -> None:
     """A phrase that could be complete is written; one that would need words that nobody says is not begun."""
     listening = replace(search(Reads(0, CLASSES), beam), hotwords=Hotwords.build([(phrase, 3.0)], CLASSES))
     for arrivals in ([], [20], [5, 20, 30]):
         assert listen(listening, (2, 9, 20), arrivals).best.tokens == text
 
 
-def test_without_evidence_nothing_is_asked_before_the_end() -> None:
+def test_without_spikes_nothing_is_decoded_before_the_end() -> None:
     engine = TableEngine(0)
     searching = search(engine)
     beam = searching.advance(searching.start(), frames_of((), FRAMES), final=False)

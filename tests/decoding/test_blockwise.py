@@ -250,7 +250,7 @@ def spelt(tokens: Tokens, log_ctc: np.ndarray) -> ctc_prefix.CtcState:
     return state
 
 
-def test_as_published_only_blanks_go_on_into_new_frames() -> None:
+def test_as_published_only_blanks_continue_into_new_frames() -> None:
     log_ctc = some_ctc(3, 9, 4)
     before = spelt((1, 2), log_ctc[:5])
     after = blank_alone(before, log_ctc[5:])
@@ -313,13 +313,13 @@ def told(script: list[int], rules: str, **given: Any) -> Hypothesis:
     return searching.advance(searching.start(), frames, final=False).best
 
 
-def test_a_token_may_come_again_where_ctc_supports_it() -> None:
+def test_a_token_may_repeat_with_ctc_support() -> None:
     script = [0, 1, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0]
     assert told(script, "published").tokens == (1,)  # stops at the second 1, and goes back from 1 2
     assert told(script, "corrected", lookahead_frames=3).tokens == (1, 2, 1, 3)
 
 
-def test_a_token_that_ctc_does_not_hear_again_is_not_said_again() -> None:
+def test_a_token_is_not_repeated_without_ctc_support() -> None:
     class Stammering(ReadingEngine):
         def decode(self, tokens_B, memory, state, window):  # type: ignore[no-untyped-def]
             step = super().decode(tokens_B, memory, state, window)
@@ -345,7 +345,7 @@ def test_a_token_is_taken_back_until_the_lookahead_has_come(silence: int, kept: 
     assert told(script, "published").tokens == (1,)
 
 
-def test_the_first_frames_of_what_was_heard() -> None:
+def test_the_first_frames_of_the_speech() -> None:
     log_ctc, memory = spoken(np.array([0, 1, 0, 2, 0, 3]), 4)
     cut = SpeechFrames(memory, log_ctc, CtcSpikes((1, 3, 5), (1, 2, 3))).up_to(3)
     assert (cut.spikes.frames, cut.spikes.tokens, cut.frames) == ((1,), (1,), 3)
@@ -361,7 +361,7 @@ scripts = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(scripts, st.integers(1, 30), st.integers(1, 3), st.sampled_from(["published", "corrected"]))
-def test_no_word_is_lost_none_invented_and_none_said_twice(script: list[int], size: int, beam: int, rules: str) -> None:
+def test_no_word_is_lost_inserted_or_repeated(script: list[int], size: int, beam: int, rules: str) -> None:
     """The last token is in the last frame."""
     given = {"lookahead_frames": 4}
     searching = search(ReadingEngine(VOCABULARY.size), rules, VOCABULARY.end, beam=beam, ctc_weight=0.3, **given)

@@ -58,7 +58,7 @@ def test_every_mechanism_has_its_search(attention: str) -> None:
         assert searching.limit is LIMITS[attention]
 
 
-def test_all_that_is_given_reaches_the_search() -> None:
+def test_all_arguments_reach_the_search() -> None:
     class Model:
         pass
 
@@ -72,7 +72,7 @@ def test_all_that_is_given_reaches_the_search() -> None:
         assert isinstance(searching.hotwords, Hotwords)  # type: ignore[attr-defined]
 
 
-def test_an_unknown_mechanism_is_told() -> None:
+def test_an_unknown_mechanism_is_an_error() -> None:
     with pytest.raises(ConfigError, match='"hsdacs" is not known; did you mean "hs-dacs"'):
         built("hsdacs")
 
@@ -121,7 +121,7 @@ def test_several_phrases_and_none() -> None:
     (Vocabulary("words", ("one", "two")), "three", '"three"'),
     (Vocabulary("characters", ("a", "b")), "a b", "'<space>'"),
 ])  # fmt: skip
-def test_a_phrase_that_cannot_be_spelt_is_told(vocabulary: Vocabulary, phrase: str, missing: str) -> None:
+def test_a_phrase_that_cannot_be_spelt_is_an_error(vocabulary: Vocabulary, phrase: str, missing: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_hotwords([("ab" if vocabulary.kind != "words" else "one", 1.0), (phrase, 1.0)], vocabulary)
     assert f'the hotword "{phrase}" is not possible' in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_phrase_that_cannot_be_spelt_is_told(vocabulary: Vocabulary, phrase: s
 
 
 @pytest.mark.parametrize("phrase", ["", "  ", "\n"])
-def test_an_empty_phrase_is_told(phrase: str) -> None:
+def test_an_empty_phrase_is_an_error(phrase: str) -> None:
     with pytest.raises(ConfigError, match="is empty"):
         build_hotwords([(phrase, 1.0)], CHARACTERS)
 
@@ -139,7 +139,7 @@ def test_a_phrase_may_come_without_a_boost() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["ab", [("ab", "much")], [3], [("ab", 1.0, 2.0)]])
-def test_what_is_no_list_of_phrases_is_told(wrong: Any) -> None:
+def test_a_value_that_is_not_a_list_of_phrases_is_an_error(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"hotword.* must be a "):
         build_hotwords(wrong, CHARACTERS)
 

@@ -28,7 +28,7 @@ def test_no_steps_cost_nothing() -> None:
     assert cost_ratio(0, layers=6, heads=4, steps=0, frames=30) == 0.0
 
 
-def test_frames_that_there_are_not_cannot_be_consumed() -> None:
+def test_more_frames_than_exist_cannot_be_consumed() -> None:
     with pytest.raises(AssertionError):
         cost_ratio(31, layers=1, heads=1, steps=1, frames=30)
 

@@ -92,7 +92,7 @@ def test_some_candidates_are_scored_as_among_all() -> None:
     np.testing.assert_allclose(extensions(state, some, log_p), np.take_along_axis(of_all, some, 1), atol=1e-12)
 
 
-def test_truncated_scores_are_the_full_ones_but_for_nothing() -> None:
+def test_truncated_scores_equal_the_full_ones() -> None:
     """Peaked as CTC is: most frames are left out, and no score changes by more than a billionth."""
     said = np.zeros(300, np.int64)
     said[::12] = np.random.default_rng(2).integers(1, CLASSES, 25)
@@ -138,7 +138,7 @@ def test_labels_of_no_probability_are_impossible_and_nothing_breaks() -> None:
     assert (psi_BV[:, 1:] < -600).all()
 
 
-def test_more_tokens_than_frames_cannot_be() -> None:
+def test_more_tokens_than_frames_are_impossible() -> None:
     log_p = some_ctc(1, 2)
     state = spelt(np.array([[1, 2, 3]]), log_p)
     assert state.psi_B[0] == whole(state)[0] == -np.inf

@@ -87,14 +87,14 @@ def test_phrases_of_pieces(wanted: list[tuple[tuple[int, ...], float]], text: tu
     assert earned(hotwords, text)[-1] == pytest.approx(worth(text, wanted, "pieces"))
 
 
-def test_a_boost_is_earned_on_the_way_and_given_back() -> None:
+def test_a_boost_is_earned_by_token_and_removed_again() -> None:
     hotwords = Hotwords.build([((1, 2, 3), 3.0)], SIZE)
     assert earned(hotwords, (1, 2, 3, 4)) == pytest.approx([1, 2, 3, 3, 3])
     assert earned(hotwords, (1, 2, 4)) == pytest.approx([1, 2, 0, 0])
     assert earned(hotwords, (1, 1, 2)) == pytest.approx([1, 1, 2, 0])  # begun again at once; at the end all is over
 
 
-def test_what_is_earned_is_lent_until_a_phrase_is_complete() -> None:
+def test_boosts_are_lent_until_a_phrase_is_complete() -> None:
     hotwords = Hotwords.build([((1, 2, 3), 3.0), ((1, 2), 1.5)], SIZE)
     begun = hotwords.after(0, 1)
     np.testing.assert_allclose(hotwords.lent([0]), [[0, 1, 0, 0, 0, 0]])

@@ -71,7 +71,7 @@ class Slow(TableEngine):
         return log_p, ends, frames >= 10 * prefix[-1] or final
 
 
-def test_only_those_who_wait_are_asked_again() -> None:
+def test_only_undecided_hypotheses_are_decoded_again() -> None:
     config = DecodingConfig(beam=3, ctc_weight=0.0, lm_weight=0.5, lookahead_frames=5)
     engine, language = Slow(0, CLASSES, end_bonus=-50.0), Bigrams(0, CLASSES)
     searching = Search(engine, lookahead, config, END, language, most_tokens_per_frame=0.01)
@@ -148,7 +148,7 @@ SCRIPT = [0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]
 
 @pytest.mark.parametrize("limit", ONLINE)
 @pytest.mark.parametrize("sizes", [1, 4, 16, 100])
-def test_no_word_is_lost_and_none_written_twice(limit: Limit, sizes: int) -> None:
+def test_no_word_is_lost_or_repeated(limit: Limit, sizes: int) -> None:
     for script in (SCRIPT, SCRIPT[:-3], [3], [0, 1, 2, 3, 1]):
         text, partials = read(ReadingEngine(CLASSES), script, limit, sizes)
         assert text == tuple(label for label in script if label)
@@ -157,7 +157,7 @@ def test_no_word_is_lost_and_none_written_twice(limit: Limit, sizes: int) -> Non
 
 @pytest.mark.parametrize("limit", [lookahead, unlimited])
 @pytest.mark.parametrize("sizes", [1, 4, 100])
-def test_a_doubt_that_more_frames_do_not_end_loses_no_words(limit: Limit, sizes: int) -> None:
+def test_a_preference_for_eos_that_persists_loses_no_words(limit: Limit, sizes: int) -> None:
     """The first step halts before its limit: it would prefer to end for ever, and all that follows would be lost."""
     text, partials = read(Doubtful(CLASSES), SCRIPT, limit, sizes)
     assert text == (2, 1, 3, 2)
@@ -168,13 +168,13 @@ def test_a_doubt_that_more_frames_do_not_end_loses_no_words(limit: Limit, sizes:
 
 @pytest.mark.parametrize("limit", [lookahead, unlimited])
 @pytest.mark.parametrize("sizes", [1, 4, 100])
-def test_evidence_that_the_decoder_does_not_share_adds_no_word(limit: Limit, sizes: int) -> None:
+def test_spikes_that_the_decoder_rejects_add_no_word(limit: Limit, sizes: int) -> None:
     """CTC has spiked twice in the first word; the decoder sees nothing more, and is right."""
     said, twice = [0, 2, 0, 0, 0, 0, 0, 0, 0, 0], [0, 2, 0, 2, 0, 0, 0, 0, 0, 0]
     assert read(ReadingEngine(CLASSES), said, limit, sizes, ctc=twice)[0] == (2,)
 
 
-def test_others_in_the_beam_do_not_hold_the_best() -> None:
+def test_other_hypotheses_do_not_delay_the_best() -> None:
     """A hypothesis further down prefers to end: the best writes on, and only if it would end itself, all wait."""
 
     class Torn(TableEngine):
@@ -190,7 +190,7 @@ def test_others_in_the_beam_do_not_hold_the_best() -> None:
     assert beam.best.tokens == (1, 1, 1)
 
 
-def test_ctc_hears_the_evidence_for_a_step() -> None:
+def test_ctc_scores_include_the_spike_of_a_step() -> None:
     """Also where all heads have halted before it, and no more than that, whatever has arrived."""
 
     class Early(TableEngine):
@@ -218,7 +218,7 @@ def test_ctc_scores_the_frames_of_the_furthest_hypothesis(seed: int, spikes: tup
 
 
 @pytest.mark.parametrize("name", sorted(LIMITS))
-def test_each_policy_comes_to_an_end(name: str) -> None:
+def test_every_policy_terminates(name: str) -> None:
     """However often it is held: the engine counts how often it is asked."""
     for seed in range(10):
         searching = Search(TableEngine(seed, CLASSES, 3.0), LIMITS[name], DecodingConfig(beam=2), END)

@@ -166,7 +166,7 @@ def test_other_speech_is_printed_as_one_word() -> None:
     ]
 
 
-def test_what_may_be_charged_is_lent() -> None:
+def test_possible_costs_are_lent() -> None:
     phrases = build_phrases(["one two", "[unk]"], DIGITS)
     assert phrases is not None
     np.testing.assert_allclose(phrases.lent([START]), [[0, UNKNOWN, 0, 0, 0, 0]])

@@ -144,7 +144,7 @@ class Says:
 DIGITS = Vocabulary("words", ("one", "two", "three", "four"))
 
 
-def test_what_is_said_is_printed_where_it_is_on_the_list() -> None:
+def test_spoken_phrases_of_the_list_are_printed() -> None:
     said = Says(DIGITS, (3, 1, 2))
     assert said.printed(["one two", "three"], beam=4) == "three one two"
     assert said.printed([], beam=4) == "three one two"

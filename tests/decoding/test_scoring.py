@@ -163,7 +163,7 @@ def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
         assert first in ((), (best,))
 
 
-def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
+def test_a_text_can_end_with_a_low_decoder_score() -> None:
     silence = np.full((FRAMES, CLASSES), -20.0)
     silence[:, 0] = -1e-3
     config = DecodingConfig(beam=1, ctc_weight=0.9, policy="published")
@@ -171,7 +171,7 @@ def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
     assert [h.tokens for h in finish(searching, silence).nbest(1)] == [()]
 
 
-def test_confidences_are_posteriors_among_what_could_have_stood_there() -> None:
+def test_confidences_are_posteriors_among_the_candidates() -> None:
     searching = search(1, replace(ALL, beam=3, nbest=1))
     h = finish(searching).best
     assert h.tokens
@@ -202,7 +202,7 @@ def _joint(prefix: tuple[int, ...], token: int) -> float:
     return 0.6 * attention + 0.4 * ctc + 0.7 * lm + 0.3 * len(text) + parts["hotwords"] + partial
 
 
-def test_ctc_alone_needs_no_word_of_the_decoder() -> None:
+def test_ctc_alone_ignores_the_decoder() -> None:
     config = DecodingConfig(beam=4, ctc_weight=1.0)
     sure = np.full((FRAMES, CLASSES), 1e-6)
     sure[:, 0] = 1.0
@@ -245,7 +245,7 @@ def test_the_best_places_come_first_and_equal_ones_in_order() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: float) -> None:
+def test_end_weight_scales_the_decision_of_the_decoder_to_end(weight: float) -> None:
     p_BV = np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3)
     said = replace(search(0), config=replace(ALL, end_weight=weight)).joint.decoder(np.log(p_BV))
     for p_V, said_V in zip(p_BV, said, strict=True):
@@ -255,7 +255,7 @@ def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: 
     assert (said <= 0).all()
 
 
-def test_what_the_decoder_rules_out_stays_so() -> None:
+def test_tokens_of_decoder_probability_zero_stay_impossible() -> None:
     with np.errstate(divide="ignore"):
         log_p = np.log([[0.0, 0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
     for weight in (0.0, 0.5):
@@ -266,7 +266,7 @@ def test_what_the_decoder_rules_out_stays_so() -> None:
     assert said[0, END] == -np.inf
 
 
-def test_without_ctc_the_decoder_alone_says_when_the_text_ends() -> None:
+def test_without_ctc_the_decoder_alone_ends_the_text() -> None:
     log_p = np.log(np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3))
     alone = replace(ALL, end_weight=0.0, ctc_weight=0.0)
     assert (replace(search(0), config=alone).joint.decoder(log_p) == log_p).all()

@@ -117,7 +117,7 @@ def test_weights_that_are_missing_are_one_sentence(copied: ModelFolder) -> None:
         load_engine(copied)
 
 
-def test_exporting_to_another_folder_takes_everything_along(folder: ModelFolder, tmp_path: Path) -> None:
+def test_exporting_to_another_folder_copies_all_files(folder: ModelFolder, tmp_path: Path) -> None:
     agreement = export_model(folder, tmp_path / "out")
     assert agreement.steps == 1.0
     assert agreement.difference < 2e-5
@@ -180,7 +180,7 @@ def test_half_precision_halves_the_weights_and_both_engines_read_them_alike(
 
 
 @pytest.mark.parametrize("precision", ["float32", "half", "int8"])
-def test_a_row_of_a_batch_is_what_it_is_alone(folder: ModelFolder, tmp_path: Path, precision: str) -> None:
+def test_a_row_of_a_batch_equals_the_row_alone(folder: ModelFolder, tmp_path: Path, precision: str) -> None:
     """Encoder: bit for bit. Decoder: up to the rounding of float32, since memories are padded and pools joined."""
     if precision != "float32":
         export_model(folder, tmp_path, int8=precision == "int8", half=precision == "half")
@@ -209,7 +209,7 @@ def test_a_row_of_a_batch_is_what_it_is_alone(folder: ModelFolder, tmp_path: Pat
         np.testing.assert_allclose(alone.log_p_BV, joined.log_p_BV[3 * n : 3 * n + 3], atol=2e-5)
 
 
-def test_weights_too_large_for_half_precision_are_told(copied: ModelFolder, tmp_path: Path) -> None:
+def test_weights_too_large_for_half_precision_are_an_error(copied: ModelFolder, tmp_path: Path) -> None:
     weights = load_file(copied.weights)
     weights["ctc.bias"] = weights["ctc.bias"] + 1e6
     copied.weights.write_bytes(save(weights))
@@ -302,7 +302,7 @@ def test_decoding_does_not_depend_on_other_threads(folder: ModelFolder) -> None:
             np.testing.assert_array_equal(scores, expected)
 
 
-def test_the_command_tells_how_far_the_graphs_are_from_pytorch(copied: ModelFolder, tmp_path: Path) -> None:
+def test_the_command_prints_the_difference_from_pytorch(copied: ModelFolder, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(copied.path), str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert re.search(r"out: 0\.\d MB; .* 100\.0% of steps .* by at most \d\.\de-0[67]", done.output)

@@ -46,7 +46,7 @@ def test_a_step_takes_time(folder: ModelFolder) -> None:
     assert step_seconds(folder, load_engine(folder), beam=2, frames=9, runs=6) > 0
 
 
-def test_the_engine_that_is_measured_stays_as_it_is(folder: ModelFolder) -> None:
+def test_the_measured_engine_is_unchanged(folder: ModelFolder) -> None:
     engine = load_engine(folder)
     first = measure(folder, engine, 2.5, 5.0)
     assert measure(folder, engine, 2.5, 5.0).tokens == first.tokens

@@ -243,7 +243,7 @@ def test_some_layer_has_to_attend() -> None:
         DecoderConfig(layers=2, layers_without_attention=2)
 
 
-def test_a_step_leaves_its_state_as_it_was() -> None:
+def test_a_step_does_not_change_its_input_state() -> None:
     decoder, (tokens, frames) = build("hs-dacs"), draw(1, 1)
     state, memory = decoder.start(1), remember(decoder, frames)
     first, second = (decoder.step(tokens[:, 0], memory, state, seeing(5, FRAMES, 1)) for _ in range(2))

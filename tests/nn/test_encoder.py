@@ -159,7 +159,7 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
 
 
 @modes
-def test_a_step_leaves_its_state_as_it_was(mode: str) -> None:
+def test_a_step_does_not_change_its_input_state(mode: str) -> None:
     encoder, features = build((5, 2, 1), mode), draw(1, 6)
     window, length = next(windows(encoder, features))
     before, kept = encoder.start(1), encoder.start(1)

@@ -174,7 +174,7 @@ def test_a_text_too_long_for_its_frames_does_not_spoil_the_batch() -> None:
     assert output.ctc_BTV.grad.isfinite().all()
 
 
-def test_what_stands_in_the_padding_of_the_logits_is_inert() -> None:
+def test_padding_of_the_logits_has_no_effect() -> None:
     clean, spoilt = an_output(), an_output()
     with torch.no_grad():
         spoilt.ctc_BTV[1, 3] = torch.nan
