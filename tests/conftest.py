@@ -44,6 +44,6 @@ def one_thread() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_open() -> Iterator[None]:
-    """What a file of tests forgot to close is told of there, not wherever Python next happens to collect it."""
+    """Report unclosed resources of a test file in that file, not at the next garbage collection."""
     yield
     gc.collect()

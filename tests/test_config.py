@@ -1,4 +1,4 @@
-"""Settings: what a mistake in a recipe is told as, and that nothing is lost on the way to a file and back."""
+"""Settings: errors in recipes, and the round trip to a file."""
 
 from __future__ import annotations
 

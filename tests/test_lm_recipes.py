@@ -1,4 +1,4 @@
-"""The recipes of language models: the paper's sizes, and what a recipe of one kind may not say."""
+"""The recipes of language models: the paper's sizes, and tables of the other kind."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_damaged_file_is_one_sentence(sealed: Path, name: str) -> None:
     assert f"{name}: damaged: its checksum differs" in complaint(sealed)
     (sealed / CHECKSUMS).unlink()
     if name != VOCABULARY:
-        load_folder(sealed)  # without checksums nobody notices
+        load_folder(sealed)  # not detected without checksums
 
 
 def test_damaged_checksums_are_one_sentence(sealed: Path) -> None:

@@ -50,7 +50,7 @@ def sound(rate: int, channels: int = 1, kind: str = "float32") -> np.ndarray:
 
 
 def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, pitch: bool = False) -> None:
-    """A model that has learned nothing, but whose CTC hears tokens in the louder half of `sound`."""
+    """An untrained model whose CTC has tokens in the louder half of `sound`."""
     config = Config(
         features=FeaturesConfig(pitch),
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
@@ -150,13 +150,13 @@ def test_utterances_are_numbered_in_order(recognizer: Recognizer, whole: Callabl
     events, number, text, time = whole(16_000), 0, "", 0.0
     for event in events:
         if isinstance(event, Endpoint):
-            assert event.utterance in (number - 1, number)  # the one that ended, or nobody has spoken
+            assert event.utterance in (number - 1, number)  # the one that ended, or silence
             continue
         assert event.utterance == number
         assert event.text
         assert event.time_seconds >= time
         assert event.delay_seconds >= 0
-        assert event.text.startswith(text)  # with a beam of one nothing is taken back
+        assert event.text.startswith(text)  # with a beam of one nothing is removed
         assert isinstance(event, Final) or event.text != text  # and nothing is said twice
         assert [word.text for word in event.words] == event.text.split()
         time, text = event.time_seconds, event.text
@@ -243,7 +243,7 @@ LOOKING = [("hs-dacs", 1), ("hs-dacs", 4), ("mocha", 2), ("cif", 2), ("softmax",
 def test_attention_events_are_optional(tmp_path: Path, attention: str, beam: int) -> None:
     """With any search: once for every token of the final texts, in order, before the text is final; the rest is as it
     is without asking, and no cutting changes any of it."""
-    save_random_model(tmp_path, attention, seed=1 if attention == "triggered" else 5)  # with which it says something
+    save_random_model(tmp_path, attention, seed=1 if attention == "triggered" else 5)  # with which it writes text
     recognizer, samples = Recognizer.load(tmp_path, beam=beam), sound(16_000)
     events = listen(recognizer, samples, 16_000, attention=True)
     assert listen(recognizer, samples, 16_000, [1, 5000, 5001, 20_000, 33_333], attention=True) == events

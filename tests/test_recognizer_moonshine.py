@@ -1,4 +1,4 @@
-"""A recogniser of the moonshine family: the cutting of the audio changes nothing, nor does the future."""
+"""A recogniser of the moonshine family: neither chunking nor later audio changes an event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from test_recognizer import VOCABULARY, listen, sound
 
 
 def save_random_model(folder: Path) -> None:
-    """A model that has learned nothing, but whose CTC hears tokens in one half of `sound`."""
+    """An untrained model whose CTC has tokens in one half of `sound`."""
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=16, family="moonshine"),
         encoder=EncoderConfig(2, left_frames=7, centre_frames=3, right_frames=2, mode="reuse"),

@@ -1,4 +1,4 @@
-"""The model that comes along: it recognises its demo, and real speech of people it has never heard."""
+"""The shipped model: it recognises its demo, and real speech of unseen speakers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_naturally_spoken_strings(recognizer: Recognizer, shared_data: Path) -> 
 def test_babble_opens_no_utterance_and_deletes_no_word(
     recognizer: Recognizer, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Strings with half a minute of babble before and after them, and beneath; nobody in it was heard in training."""
+    """Strings with half a minute of babble before, during and after them, of speakers that are not in training."""
     speech = shared_data / "speechocean762"
     prepare(shared_data / "AudioMNIST", tmp_path, strings=Counts(train=1, dev=1, test=6), speech=speech)
     utterances = read_manifest(tmp_path / "test-babble.jsonl")

@@ -1,4 +1,4 @@
-"""Every mechanism and every encoder says the same through both engines."""
+"""Both engines agree for every mechanism and every encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a step for those who want to see where the heads looked."""
+"""Attention traces of output steps."""
 
 from __future__ import annotations
 

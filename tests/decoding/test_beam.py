@@ -36,7 +36,7 @@ def search(engine: TableEngine, beam: int = 1, m: int = 4, most: float = 0.2) ->
 
 
 def frames_of(spikes: tuple[int, ...], frames: int) -> SpeechFrames:
-    """Frames of which CTC says no more than where the spikes are; it has no weight in these searches."""
+    """Frames whose CTC scores contain only spikes; CTC has no weight in these searches."""
     return SpeechFrames(
         nothing_heard(frames),
         np.zeros((frames, CLASSES), np.float32),
@@ -144,7 +144,7 @@ def test_end_is_never_written_before_the_end(seed: int, spikes: tuple[int, ...],
 
 
 class Silent(TableEngine):
-    """Looks at all it may and finds nothing to say."""
+    """Attends to all frames before the limit and prefers <eos>."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         log_p, ends, _ = super()._row(prefix, limit, frames, final, held)
@@ -178,7 +178,7 @@ class Reads(TableEngine):
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("phrase", "text"), [((2, 3, 1), (1, 2)), ((3, 1), (1, 2)), ((2, 3), (1, 2, 3))])
 def test_an_incomplete_phrase_does_not_extend_a_text(phrase: tuple[int, ...], text: tuple[int, ...], beam: int) -> None:
-    """A phrase that could be complete is written; one that would need words that nobody says is not begun."""
+    """A phrase that could be complete is written; one that would need words that were not spoken is not begun."""
     listening = replace(search(Reads(0, CLASSES), beam), hotwords=Hotwords.build([(phrase, 3.0)], CLASSES))
     for arrivals in ([], [20], [5, 20, 30]):
         assert listen(listening, (2, 9, 20), arrivals).best.tokens == text

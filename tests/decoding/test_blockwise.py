@@ -53,7 +53,7 @@ def heard(log_ctc: np.ndarray, frames: int, spikes: tuple[int, ...] = ()) -> Spe
 
 
 def log_p(engine: TableEngine, tokens: Tokens, frames: int) -> np.ndarray:
-    """What the decoder says after some tokens when it sees so many frames."""
+    """The decoder's scores after some tokens, given a number of frames."""
     return engine._row(np.array([engine.classes - 1, *tokens]), frames, frames, False, frames)[0]
 
 
@@ -281,7 +281,7 @@ def test_a_label_that_lasts_into_the_next_block_is_lost_as_published_and_kept_as
 
 @pytest.mark.parametrize("rules", ["published", "corrected"])
 def test_the_carried_scores_are_those_of_the_rules(rules: str) -> None:
-    """After a block the search holds CTC as its rules say: exact for all frames, or blanks from the block before."""
+    """After a block, CTC scores follow the rules: exact for all frames, or blanks from the previous block."""
     searching = search(
         TableEngine(5, 8, -4.0), rules, 7, ctc_weight=0.3, block_frames=6, lookahead_frames=1, most_tokens_per_frame=0.5
     )

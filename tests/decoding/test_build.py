@@ -154,7 +154,7 @@ def test_a_boost_is_a_number_above_0(boost: float) -> None:
 
 
 def events_of(searching: Any, network: TorchEngine, encoder: EncoderConfig, sizes: list[int]) -> list[Event]:
-    """What is told when features arrive in pieces of the given sizes, and then the rest."""
+    """The events if features arrive in chunks of the given sizes, and then the rest."""
     features = np.random.default_rng(1).normal(size=(300, NUM_MEL))
     features[140:170] *= 0.01
     statistics = Statistics(np.zeros(NUM_MEL, np.float32), np.ones(NUM_MEL, np.float32))

@@ -1,4 +1,4 @@
-"""Confidences become probabilities, and the table says whether they are."""
+"""Calibration of confidences, and the reliability table."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def every(state: CtcState) -> np.ndarray:
 
 
 def spelt(tokens: np.ndarray, log_p: np.ndarray, heard: list[int] | None = None) -> CtcState:
-    """The state of prefixes; before token n, all frames up to `heard[n]` have come, or else all there are."""
+    """The state of prefixes; before token n, the frames up to `heard[n]` (default: all) have arrived."""
     batch, length = tokens.shape
     state = ctc_prefix.start(batch)
     for n, now in enumerate([*(heard or [len(log_p)] * length), len(log_p)]):

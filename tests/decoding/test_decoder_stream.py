@@ -116,7 +116,7 @@ def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int
 
 
 def hear_late(script: list[int], late: int, size: int) -> list[Final]:
-    """CTC speaks of a word some frames after the decoder could hear it."""
+    """CTC spikes some frames after the decoder can recognise a word."""
     log_ctc_TV, _ = spoken(np.array([0] * late + script), VOCABULARY.end)
     _, memory = spoken(np.array(script + [0] * late), VOCABULARY.end)
     events, now = [], start()
@@ -178,7 +178,7 @@ def test_long_silence_is_not_stored() -> None:
 
 
 def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
-    """Words and how surely CTC hears each of them, where only one heard with 0.8 opens an utterance."""
+    """Words and their CTC probabilities; only a spike of at least 0.8 opens an utterance."""
     events, now = [], start(replace(ENDPOINT, onset_probability=0.8))
     for begin in range(0, len(script), size):
         part = script[begin : begin + size]

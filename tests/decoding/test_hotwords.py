@@ -55,7 +55,7 @@ def _ends(text: tuple[int, ...], place: int, marks: str) -> bool:
 
 
 def test_a_text_earns_the_most_of_all_phrases_that_it_may_be_in() -> None:
-    """After 1 2 the text may go on as 1 2 3 4, which has earned 0.5, or as 2 5 3 4, which has earned 3."""
+    """After 1 2 the text may continue as 1 2 3 4, which has earned 0.5, or as 2 5 3 4, which has earned 3."""
     hotwords = Hotwords.build([((1, 2, 3, 4), 1.0), ((2, 3), 6.0)], SIZE)
     assert earned(hotwords, (1, 2)) == pytest.approx([0.25, 3.0, 0.0])
     assert earned(hotwords, (1, 2, 3)) == pytest.approx([0.25, 3.0, 6.0, 6.0])

@@ -1,4 +1,4 @@
-"""Who waits, who is asked again, and who is not: the outcome is the same however frames arrive."""
+"""Pending steps: the result does not depend on how frames arrive."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_arrival_of_frames_changes_nothing_with_all_scorers(
 
 
 class Slow(TableEngine):
-    """Each hypothesis is decided once so many frames have come as its last token says."""
+    """Each hypothesis is decided after a number of frames given by its last token."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         log_p, ends, _ = super()._row(prefix, limit, frames, final, held)
@@ -117,7 +117,7 @@ def test_rows_are_joined_in_trees() -> None:
 
 
 class Doubtful(ReadingEngine):
-    """Would rather say nothing about the first word, whatever comes after it."""
+    """Always prefers <eos> at the first word."""
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         decoded = super().decode(tokens_B, memory, state, window)
@@ -158,7 +158,7 @@ def test_no_word_is_lost_or_repeated(limit: Limit, sizes: int) -> None:
 @pytest.mark.parametrize("limit", [lookahead, unlimited])
 @pytest.mark.parametrize("sizes", [1, 4, 100])
 def test_a_preference_for_eos_that_persists_loses_no_words(limit: Limit, sizes: int) -> None:
-    """The first step halts before its limit: it would prefer to end for ever, and all that follows would be lost."""
+    """The first step halts before its limit: it would prefer <eos> forever, and all later words would be lost."""
     text, partials = read(Doubtful(CLASSES), SCRIPT, limit, sizes)
     assert text == (2, 1, 3, 2)
     if sizes == 1:
@@ -191,7 +191,7 @@ def test_other_hypotheses_do_not_delay_the_best() -> None:
 
 
 def test_ctc_scores_include_the_spike_of_a_step() -> None:
-    """Also where all heads have halted before it, and no more than that, whatever has arrived."""
+    """Also if all heads have halted before it, and no further frames, even if more have arrived."""
 
     class Early(TableEngine):
         def _row(self, *given):  # type: ignore[no-untyped-def]
@@ -219,7 +219,7 @@ def test_ctc_scores_the_frames_of_the_furthest_hypothesis(seed: int, spikes: tup
 
 @pytest.mark.parametrize("name", sorted(LIMITS))
 def test_every_policy_terminates(name: str) -> None:
-    """However often it is held: the engine counts how often it is asked."""
+    """For any number of postponements: the engine counts its calls."""
     for seed in range(10):
         searching = Search(TableEngine(seed, CLASSES, 3.0), LIMITS[name], DecodingConfig(beam=2), END)
         best = listen(searching, tuple(range(0, FRAMES, 3)), some_ctc(seed), [7, 20]).best

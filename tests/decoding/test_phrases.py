@@ -107,7 +107,7 @@ def test_other_speech_costs_its_tokens(vocabulary: Vocabulary, given: Grammar, d
 @settings(max_examples=60, deadline=None)
 @given(given=grammars, unknown=st.booleans(), data=st.data())
 def test_committed_words_stay(vocabulary: Vocabulary, given: Grammar, unknown: bool, data: st.DataObject) -> None:
-    """Token by token, what is committed is never taken back, and the printed text begins with it, also at the end."""
+    """Token by token, committed text is never removed, and the printed text begins with it, also at the end."""
     phrases, kept = with_unknown(vocabulary, given) if unknown else spellable(vocabulary, given)
     printed = PhraseText(vocabulary, phrases)
     text = walk(phrases, data)

@@ -99,7 +99,7 @@ def test_only_phrases_are_printed_and_what_is_committed_stays(
 def test_the_tokens_of_phrases_are_always_among_those_scored(
     kind: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decoder prefers other words to the only one on the list; CTC hears that one."""
+    """The decoder prefers other words to the only one on the list; CTC prefers that one."""
     monkeypatch.setattr(scoring, "PRE_BEAM", 3)
     vocabulary = Vocabulary("words", tuple(f"w{n}" for n in range(50)))
     search = built(vocabulary, kind, ["w7"], 0, beam=2, ctc_weight=0.6)
@@ -151,7 +151,7 @@ def test_spoken_phrases_of_the_list_are_printed() -> None:
 
 
 def test_speech_that_ends_inside_a_phrase_prints_the_phrases_before_it() -> None:
-    """To complete "one two three four" would need three words that nobody said."""
+    """Completing "one two three four" would need three words that were not spoken."""
     assert Says(DIGITS, (3, 1)).printed(["one two three four", "three"], beam=4) == "three"
 
 

@@ -51,7 +51,7 @@ def finish(searching: Search, log_ctc: np.ndarray = LOG_CTC) -> Beam:
 
 
 def score_of(seed: int, text: tuple[int, ...]) -> dict[str, float]:
-    """The parts of the score of a whole text, each by itself."""
+    """The parts of the score of a whole text, each computed separately."""
     engine = TableEngine(seed, CLASSES)
     state, attention = engine.start_decoder(1), 0.0
     window = Window(np.array([NO_LIMIT]), np.array([FRAMES]), np.array([True]))
@@ -81,7 +81,7 @@ def test_the_best_texts_of_all_by_all_scorers(seed: int) -> None:
 
 
 def test_the_best_texts_where_scores_only_fall() -> None:
-    """As many as are asked for are found, though nothing can be better than the first that has ended."""
+    """The requested number of hypotheses is found, though none can be better than the first that has ended."""
     searching = replace(search(0, replace(ALL, length_bonus=0.0)), hotwords=None)
     texts = [text for length in range(6) for text in itertools.product((1, 2, 3), repeat=length)]
     scores = {text: score_of(0, text) for text in texts}
@@ -148,7 +148,7 @@ def test_rescoring_changes_which_text_is_the_best() -> None:
 
 
 def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
-    """Whatever CTC says: it is only asked about what the others find best."""
+    """CTC scores only the best tokens of the other scorers."""
     for seed in range(5):
         searching = search(seed, replace(ALL, beam=1, policy="published", lm_weight=0.0))
         searching = replace(searching, hotwords=None, language=None)
@@ -213,7 +213,7 @@ def test_ctc_alone_ignores_the_decoder() -> None:
 
 
 def test_hotwords_turn_a_close_decision() -> None:
-    """With a boost a phrase is found where it was not the best; without weight nothing is asked of the model."""
+    """With a boost a phrase is found that was not the best; without weight the model is not called."""
     config = DecodingConfig(beam=8, ctc_weight=0.0)
     turned = 0
     for seed in range(10):
@@ -273,7 +273,7 @@ def test_without_ctc_the_decoder_alone_ends_the_text() -> None:
 
 
 def test_a_decoder_that_would_end_at_once_leaves_the_end_to_ctc() -> None:
-    """CTC hears two tokens; the decoder, right about them, has learned that most texts are empty."""
+    """CTC has two spikes; the decoder scores these tokens well, but prefers empty texts."""
     log_ctc = np.log(np.full((FRAMES, CLASSES), 0.01))
     log_ctc[:, 0] = np.log(0.96)
     log_ctc[[3, 7], 0], log_ctc[3, 1], log_ctc[7, 2] = np.log(0.01), np.log(0.96), np.log(0.96)

@@ -90,7 +90,7 @@ class Literal:
         self.frames, self.classes = log_ctc.shape
 
     def after(self, frames: int) -> dict[Tokens, tuple[float, float]]:
-        """Of each text the probability of all paths, and of those whose last token begins at the last frame."""
+        """For each text the probability of all paths, and of those whose last token begins at the last frame."""
         whole: Counter[Tokens] = Counter()
         enters: Counter[Tokens] = Counter()
         for path in itertools.product(range(self.classes - 1), repeat=frames):  # <eos> is no label
@@ -146,7 +146,7 @@ def test_a_beam_that_is_wide_enough_is_all_paths(seed: int, ahead: int) -> None:
 
 
 def test_triggers_move_in_these_examples() -> None:
-    """Else the test above would not show that the decoder is asked again."""
+    """Otherwise the test above would not show that the decoder is called again."""
     entered_first = moved = 0
     for seed in range(12):
         log_ctc = some_ctc(seed, 5, 4)
@@ -264,7 +264,7 @@ def test_a_stream_can_be_pickled_and_resumed() -> None:
 
 def test_the_beam_keeps_the_best_by_ctc_and_by_the_joint_score() -> None:
     class Contrary(TableEngine):
-        """Believes in token 2, whatever is said."""
+        """Always prefers token 2."""
 
         def decode(self, *given):  # type: ignore[no-untyped-def]
             step = super().decode(*given)

@@ -292,7 +292,7 @@ def test_decoding_is_a_function_of_its_arguments(folder: ModelFolder) -> None:
 
 
 def test_decoding_does_not_depend_on_other_threads(folder: ModelFolder) -> None:
-    """Streams that share a pool after a batch may go on at the same time."""
+    """Streams that share a pool after a batch may continue at the same time."""
     engine, tokens = load_engine(folder), [3, 1, 4, 1, 5, 2, 6, 5, 3]
     shared = join_rows(*(engine.start_decoder(3) for _ in range(4)))
     expected = continued(engine, engine.start_decoder(3), tokens)

@@ -224,7 +224,7 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
     ({"name": "cif"}, [0]),
 ])  # fmt: skip
 def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int]) -> None:
-    """They have neither weights for it nor a part in memory, alignments, ends and states; the others are as always."""
+    """They have no weights for it and no part in memory, alignments, ends and states; the others are unchanged."""
     decoder, (tokens, frames) = certain(build(**settings, threshold=0.5)), draw(2, 3)
     assert [n for n, layer in enumerate(decoder.layers) if hasattr(layer, "cross")] == attending
     memory = remember(decoder, frames)

@@ -141,7 +141,7 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
     """Streams at different places of their speech share a batch: a row is the stream alone."""
     encoder, features = build((5, 2, 1), mode), draw(3, 10)
     lone, states = [], []
-    for row, steps in enumerate((0, 1, 3)):  # the three streams have heard so many windows
+    for row, steps in enumerate((0, 1, 3)):  # windows of the three streams so far
         state = encoder.start(1)
         pieces = list(windows(encoder, features[row : row + 1]))
         for window, length in pieces[:steps]:

@@ -126,7 +126,7 @@ def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[
 
 
 def test_steps_of_several_streams(engine: Engine) -> None:
-    """They go together whatever their frames and hypotheses; with PyTorch, those that have written equally much."""
+    """Steps are batched for any frames and hypotheses; with PyTorch, those after equally many tokens."""
     gate = Gate(engine)
     shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = steps(engine, [(1, 9, 2), (1, 30, 2), (3, 7, 2), (2, 11, 3), (2, 40, 2)])
@@ -196,7 +196,7 @@ def test_an_error_affects_only_its_own_stream(engine: Engine) -> None:
     assert isinstance(results[2], ValueError)
     for place in (0, 1, 3):
         assert_same(results[place], engine.encode(*calls[place]))
-    assert_same(shared.encode(*calls[0]), engine.encode(*calls[0]))  # and it goes on
+    assert_same(shared.encode(*calls[0]), engine.encode(*calls[0]))  # and it continues
 
 
 def test_a_single_call_runs_in_its_own_thread(engine: Engine) -> None:

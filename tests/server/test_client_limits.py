@@ -40,7 +40,7 @@ def test_the_client_of_an_address(host: str, client: str) -> None:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     now = 1000.0
 

@@ -1,4 +1,4 @@
-"""Clients that are not let in, want too much, talk nonsense, fall silent or leave; and others that go on unharmed."""
+"""Clients that are rejected, exceed limits, send invalid messages, idle or disconnect; others are not affected."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_a_slow_request_body_times_out(start: Start) -> None:
 
 
 def test_half_a_connection(start: Start) -> None:
-    """A client that will say no more but listens on, and one that never answers a close."""
+    """A client that stops sending but keeps receiving, and one that never answers a close."""
     server = start(idle_seconds=1.0)
     with raw(server) as half, raw(server) as rude:
         half.sendall(frame(0x1, b'{"type": "start"}'))
@@ -350,7 +350,7 @@ def test_half_a_connection(start: Start) -> None:
 
 
 def test_five_hundred_idle_connections(start: Start, recordings: Recordings) -> None:
-    """They take nobody's place, and are sent away; half of them open a WebSocket first."""
+    """They occupy no slot and are closed; half of them open a WebSocket first."""
     _, samples, rate = recordings[0]
     server = start(streams=2, idle_seconds=8.0)
     with ExitStack() as crowd:
@@ -417,7 +417,7 @@ def test_a_message_of_a_gigabyte(running: Running) -> None:
         with suppress(ConnectionError):
             for _ in range(2047):
                 connection.sendall(frame(0x0, bytes(1 << 19), final=False))
-        with suppress(ConnectionError):  # what it says may be lost behind what was still being sent
+        with suppress(ConnectionError):  # its reply may be lost behind data that was still being sent
             assert refused in read_until(connection, refused)
     with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.sendall(
@@ -460,7 +460,7 @@ def test_ten_minutes_of_audio_at_full_speed(start: Start, recordings: Recordings
 
 
 class Told(FakeService):
-    """Stands for a model: its sessions wait until they may go on, and say so much."""
+    """A fake model whose sessions wait for an event, and return scripted events."""
 
     name = "told"
 

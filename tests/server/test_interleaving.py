@@ -320,7 +320,7 @@ class Streams(RuleBasedStateMachine):
         self._settled()
 
     def _settled(self) -> None:
-        """The server knows of every stream that has started and ended, and of no other."""
+        """The server has counted exactly the streams that have started and ended."""
         _eventually(lambda: self.server.state.limiter.open_streams == self.open)
 
     def _recognizer(self, model: str) -> Recognizer:

@@ -99,7 +99,7 @@ def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Rec
 
 
 def test_a_stream_can_send_attention_and_progress(running: Running, recordings: Recordings) -> None:
-    """Beside others that do not ask, with whom it shares the network."""
+    """Beside other streams without it, which share the network."""
 
     async def all_of_them() -> list[list[dict[str, Any]]]:
         asking = {"attention": True, "progress": True}

@@ -63,7 +63,7 @@ def browser(driver: Any) -> Iterator[Any]:
 
 @contextmanager
 def listening(driver: Any, recording: Path) -> Iterator[Any]:
-    """A browser that hears a recording when it asks for the microphone."""
+    """A browser whose microphone plays a recording."""
     file = f"--use-file-for-fake-audio-capture={recording}%noloop"
     with chromium(driver, "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", file) as started:
         yield started
@@ -104,7 +104,7 @@ def transcribed(path: Path, form: str = "text") -> str:
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory, recordings: Recordings) -> Path:
-    """Half a second of silence and a recording, one that is heard alike wherever in a block its words fall."""
+    """Half a second of silence and a recording whose text does not depend on its position in a block."""
     _, samples, rate = recordings[1]
     return written(tmp_path_factory.mktemp("sound") / "one.wav", rate, 0.5, samples, 0.3)
 
@@ -188,7 +188,7 @@ def test_errors_are_displayed_in_plain_language(driver: Any, browser: Any, runni
         assert "No microphone was found" in complaint(page)
     names = "--host-resolver-rules=MAP elsewhere.example 127.0.0.1"
     with chromium(driver, "--use-fake-device-for-media-stream", names) as other:
-        with opened(other, running.http) as page:  # nobody is asked, and nobody allows it
+        with opened(other, running.http) as page:  # no permission prompt, no permission
             page.click("#speak")
             assert "microphone is blocked" in complaint(page)
             assert page.is_enabled("#speak")

@@ -1,4 +1,4 @@
-"""The protocol of `/v1/stream`, without a server: a recogniser that knows what will be said, and messages."""
+"""The protocol of `/v1/stream`, without a server: a recogniser with scripted words, and messages."""
 
 from __future__ import annotations
 

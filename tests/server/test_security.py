@@ -114,7 +114,7 @@ def test_tokens_are_compared_in_constant_time(guarded: TestClient, monkeypatch: 
     assert [other for _, other in compared] == [TOKEN.encode()] * 5
 
 
-# --- what answers say ---
+# --- responses ---
 
 
 @pytest.mark.parametrize(

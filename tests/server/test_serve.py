@@ -1,4 +1,4 @@
-"""The command itself, in a process of its own: it tells its address, and leaves in good order."""
+"""The command in a separate process: it prints its address, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def expected(service: ModelService, samples: np.ndarray, rate: int) -> str:
 
 
 async def leave_in_the_middle(process: subprocess.Popen[str], place: str, samples: np.ndarray, rate: int) -> str:
-    """A stream during which the server is told to leave: it takes no other, but this one gets its text."""
+    """A stream during which the server is stopped: it accepts no other, but this one gets its text."""
     async with websockets.connect(f"ws://{place}/v1/stream") as connection:
         process.send_signal(signal.SIGTERM)
         await connection.send(json.dumps({"type": "start", "sample_rate": rate}))  # accepted before, so it is served
@@ -195,7 +195,7 @@ def test_several_processes(service: ModelService, recordings: Recordings) -> Non
         text = expected(service, samples, rate)
         outcomes = asyncio.run(kill_one_of_them(process, address, samples, rate))
         assert set(outcomes) <= {text, "lost"}
-        assert text in outcomes  # whoever was at the other process goes on unharmed
+        assert text in outcomes  # streams of the other process are not affected
         for _ in range(4):  # and others find an open door
             assert " ".join(finals(asyncio.run(stream(address, samples, rate)))) == text
         process.send_signal(signal.SIGTERM)

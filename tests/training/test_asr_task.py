@@ -168,7 +168,7 @@ def test_if_the_last_are_averaged_patience_counts_from_the_epoch_with_the_fewest
 def test_epochs_without_halting_do_not_compete_with_those_that_halt(
     recipe: Path, tmp_path: Path, dev_losses: Callable[..., None]
 ) -> None:
-    """A step that may see everything has the easier task, so its loss says nothing."""
+    """A step that attends to all frames has the easier task, so its loss is not comparable."""
     updates = len(start(load_config(recipe, [f"training.folder={tmp_path}"]), say=lambda _: None).task.rows(0))
     for first_phase in (updates + 1, 2 * updates):  # it ends within the second epoch, or between two
         folder = tmp_path / str(first_phase)

@@ -36,7 +36,7 @@ PROGRESS = TrainingProgress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1
 
 
 class Small(nn.Module):
-    """Two parameters, one of which never gets a gradient."""
+    """Two parameters; one never gets a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ def test_the_average_is_the_mean_of_the_files(tmp_path: Path) -> None:
 
 
 def command(*arguments: object, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """`headsync` in a process of its own, in which no file can grow beyond `most_bytes`."""
+    """`headsync` in a separate process, in which no file can grow beyond `most_bytes`."""
 
     def limit() -> None:
         if most_bytes is not None:

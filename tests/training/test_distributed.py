@@ -161,7 +161,7 @@ def test_processes_compute_on_gpus_if_there_are_enough(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
-    """On the device that only knows shapes; a tensor made elsewhere on the way is refused there, as by a GPU."""
+    """On the meta device; as a GPU does, it refuses tensors of other devices."""
     modes = ("isolated", "reuse", "contextual", "full") if name == "hs-dacs" else ("reuse",)
     for mode in modes:
         config = load_config(recipe, [f"decoder.attention={name}", f"encoder.mode={mode}"])

@@ -25,7 +25,7 @@ FRAMES = [4, 3]
 CLASSES, END = 4, 3  # 0 is the blank, 3 the end
 SETTINGS = TrainingConfig(ctc_weight=0.3, label_smoothing=0.1)
 
-# CTC computes in single precision whatever comes in: six digits are what it can be held to.
+# CTC always computes in single precision, so six digits are compared.
 close = {"rtol": 1e-5, "atol": 1e-6}
 
 

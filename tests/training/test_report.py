@@ -1,4 +1,4 @@
-"""What a run tells: the log, TensorBoard, the bar on a terminal and the lines elsewhere."""
+"""The output of a run: the log, TensorBoard, the bar on a terminal and plain lines."""
 
 from __future__ import annotations
 

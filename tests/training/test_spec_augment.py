@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_masks() -> None:
 
 
 def rising(frames: int) -> npt.NDArray[np.float32]:
-    """Features that say at which frame they stood."""
+    """Features whose values are their frame numbers."""
     return np.repeat(np.arange(frames, dtype=np.float32)[:, None], 3, 1)
 
 
