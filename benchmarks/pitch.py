@@ -31,7 +31,7 @@ def main() -> None:
     tracker = Pitch(decision_frames=given.decision_frames)
     sounds = [load(path)[: round(given.seconds * RATE)] for path in given.recordings]
     one = sounds[0]
-    print(f"delay {tracker.delay_frames} frames; processor time for a second of sound")
+    print(f"delay {tracker.delay_frames} frames; CPU time per second of audio")
     print(f"whole      {cost(lambda: tracker.whole(one), one):6.1f} ms")
     print(f"in 640 ms  {cost(lambda: stream(tracker, one, 10_240), one):6.1f} ms")
     print(f"in 100 ms  {cost(lambda: stream(tracker, one, 1_600), one):6.1f} ms")

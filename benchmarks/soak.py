@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--model NAME_OR_FOLDER] [--manifest FILE.jsonl] [--minutes 60]
 
 The utterances of the manifest (by default the bundled recordings) are repeated, with 2 to 20 s of silence, hum or noise
-between them, and pushed in pieces of 0.1 s. Each utterance is then recognised in a separate session twice: alone, and
+between them, and pushed in chunks of 0.1 s. Each utterance is then recognised in a separate session twice: alone, and
 with up to 6 s of audio before and after it, starting at a block of the encoder. Differences from the latter are caused
 by the long session; differences from the former also by the noise around a word and its position in a block.
 """
@@ -65,7 +65,7 @@ def played(paths: list[Path], seconds: float) -> Iterator[tuple[Path, FloatArray
 
 
 def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
-    """The stream in pieces of 0.1 s."""
+    """The stream in chunks of 0.1 s."""
     rest = np.zeros(0, np.float32)
     for _, speech, pause in played(paths, seconds):
         rest = np.concatenate([rest, speech, pause])
@@ -129,7 +129,7 @@ def main() -> None:
     first, last = np.median(minutes[:5]), np.median(minutes[-6:-1])
     print(f"computing per minute of audio: first five {first:.2f} s, last five {last:.2f} s: {last / first - 1:+.1%}")
     for name, expected in zip(
-        ("by themselves", "with what was around"), one_by_one(recognizer, paths, seconds), strict=True
+        ("alone", "with their surroundings"), one_by_one(recognizer, paths, seconds), strict=True
     ):
         counts = count_errors(" ".join(expected), " ".join(texts))
         print(f"{counts.words} words of {len(expected)} utterances one by one, {name}; in the stream "

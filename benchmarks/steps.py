@@ -104,7 +104,7 @@ STEPS: dict[str, tuple[str, Callable[[], Patches]]] = {
     "now": ("all optimisations", nothing),
     "projected": ("without keys and values projected once", frames_projected_once),
     "product": ("without one product for all hypotheses", one_product_for_all),
-    "pool": ("without one pool for what they have written", one_pool),
+    "pool": ("without one pool for all tokens", one_pool),
     "room": ("without frames in the order in which they grow", frames_that_grow),
     "sizes": ("without sizes computed once", sizes_computed_once),
     "places": ("without a table of places", places_as_a_table),

@@ -1,4 +1,4 @@
-"""Streams recordings through one recogniser in pieces of 0.1 s; runs in that recogniser's own environment.
+"""Streams recordings through one recogniser in chunks of 0.1 s; runs in that recogniser's own environment.
 
     python drive.py NAME FOLDER
 

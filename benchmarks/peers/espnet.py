@@ -56,7 +56,7 @@ def run(*command: object) -> dict[str, Any]:
 def row(classes: int, beam: int, seconds: float, theirs: dict[str, Any], own: dict[str, Any]) -> str:
     cost = f"{theirs['total_cpu_rtf']:.2f} s"
     if not theirs["ended"]:
-        cost += f", ended after {theirs['processed']:.0f} s of sound and {theirs['computing'] / 60:.0f} min"
+        cost += f", ended after {theirs['processed']:.0f} s of audio and {theirs['computing'] / 60:.0f} min"
     first = f"{theirs['first_token']:.2f} s" if theirs["first_token"] else "-"
     faster = theirs["total_cpu_rtf"] / own["total_cpu_rtf"]
     return (
@@ -77,7 +77,7 @@ def main() -> None:
         python = environment(given.folder.resolve())
     except subprocess.CalledProcessError as error:
         sys.exit(f"ESPnet could not be installed: {error.stderr.decode().strip().splitlines()[-1]}")
-    print("| classes | beam | sound | ESPnet | headsync | times faster | first token: ESPnet | headsync ", end="")
+    print("| classes | beam | audio | ESPnet | headsync | times faster | first token: ESPnet | headsync ", end="")
     print("| memory: ESPnet | headsync |\n|---|---|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as models:
         for classes in given.classes:

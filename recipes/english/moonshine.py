@@ -215,7 +215,7 @@ def merge(x_BHTK: Tensor) -> Tensor:
 
 
 def key_mask(valid: Tensor) -> Tensor:
-    """Additive mask (..., 1, 1, S) from which keys may be seen (..., S)."""
+    """Additive mask (..., 1, 1, S) from the visibility of keys (..., S)."""
     return torch.zeros_like(valid, dtype=torch.float32).masked_fill_(~valid, FAR)[..., None, None, :]
 
 

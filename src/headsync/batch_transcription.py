@@ -52,7 +52,7 @@ class Job:
         return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
 
     def identity(self) -> Identity:
-        """What determines the text of a recording: the files of the model and of the language model, and settings."""
+        """Everything that the text of a recording depends on: model, language model and settings."""
         name, folder = find_named(self.model)
         settings = {key: value for key, value in self.settings if value is not None and (key, value) != _ANY_ENGINE}
         if self.hotwords:

@@ -122,7 +122,7 @@ class DecodingConfig:
 
 @dataclass(frozen=True)
 class EndpointConfig:
-    """Where utterances begin and end in a stream; stored with the model."""
+    """Settings of the endpointer; stored with the model."""
 
     whole_recording: bool = False  # no endpoints: a recording is one utterance, as in a segmented corpus
     pause_seconds: float = 1.2  # silence that ends an utterance

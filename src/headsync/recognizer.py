@@ -129,7 +129,7 @@ class Recognizer:
 
     @property
     def budget(self) -> dict[str, float]:
-        """What determines the delay of a stream, by the names of `session`."""
+        """The settings that determine the delay of a stream, by the names of `session`."""
         return {
             "lookahead_ms": round(1000 * self.config.frame_rate.seconds * self.search.config.lookahead_frames, 3),
             "threshold": self._threshold or self.config.decoder.threshold,

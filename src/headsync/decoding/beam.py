@@ -259,7 +259,7 @@ def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
 
 
 def _postponed(beam: Beam, step: PendingStep, prefers_B: BoolArray) -> Beam:
-    """The hypotheses that prefer <eos> are asked again, after a spike in frames that are not exhausted."""
+    """Postpone the hypotheses that prefer <eos> until a spike in frames that are not exhausted."""
     assert step.answers is not None
     live = tuple(
         replace(h, exhausted=int(exhausted)) if prefers else h

@@ -11,7 +11,7 @@ block the beam continues until all texts have ended.
                 Only the blank path of CTC continues into new frames: a label that lasts into them is lost.
     gated       A block is 8 frames of the utterance, whenever they arrive. It is exhausted when
                 the best text ends, or repeats a token that is less probable by CTC than no further token; other texts
-                that do so are no candidates. CTC is exact. The last token is taken back only while fewer than M frames
+                that do so are no candidates. CTC is exact. The last token is removed only while fewer than M frames
                 have come from the spike of as many tokens on.
 
 Published results therefore depend on when frames arrive. Frames arrive in encoder blocks, so any chunking of the audio

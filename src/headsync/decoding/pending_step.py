@@ -34,7 +34,7 @@ class Answers(NamedTuple):
 
 
 class PendingStep(NamedTuple):
-    """What is known about the next token of every live hypothesis."""
+    """The scores of the next token that are known so far, for every live hypothesis."""
 
     answers: Answers | None = None  # of the decided hypotheses
     language_BV: Scores | None = None  # of all hypotheses

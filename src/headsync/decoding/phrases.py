@@ -61,7 +61,7 @@ Moves = dict[int, tuple[int, int]]  # a node -> its cost, and the node before it
 
 
 class PhraseState(NamedTuple):
-    """Where a text is in the list."""
+    """The state of a text in the automaton."""
 
     gap: int
     costs: Costs

@@ -1,7 +1,7 @@
 """The endpointer: where utterances begin and end in a stream. A stage between the encoder and the search.
 
 An utterance opens when a CTC spike has at least `onset_probability`, or two within a second have at least `onset_pair`.
-Fainter spikes before it then count too, unless a pause lies between. Speech that is not above the noise floor needs a
+Fainter spikes before it then count too, unless there is a pause between. Speech not above the noise floor needs a
 stronger onset. The utterance starts `lead_seconds` before its first spike. It ends after a pause, or by its length.
 
 CTC spikes late in a word, so the next word may have begun when a pause is long enough. The silence of a pause is

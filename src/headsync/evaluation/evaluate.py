@@ -44,7 +44,7 @@ PIECE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Method:
-    """How results are computed."""
+    """Settings of the measurement."""
 
     unit: Unit = "words"
     normalise: Normalisation = "none"

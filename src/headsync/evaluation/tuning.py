@@ -18,7 +18,7 @@ Measure = Callable[["Budget", Progress], EvaluationReport]
 
 
 class Budget(NamedTuple):
-    """What determines the delay of a stream, as `Recognizer.budget`."""
+    """The settings that determine the delay of a stream, as `Recognizer.budget`."""
 
     lookahead_ms: float
     threshold: float

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Access:
-    """How clients reach the models."""
+    """Allowed origins and aliases of models."""
 
     origins: tuple[str, ...] = ()  # whose pages may use the server, beside its own
     aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models

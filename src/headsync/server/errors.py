@@ -1,4 +1,4 @@
-"""Errors of a stream or request: a code for programs, a message for people, a WebSocket close code."""
+"""Errors of a stream or request: a code, a message, and a WebSocket close code."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Connection(Protocol[M_co]):
 
     @property
     def scope(self) -> Scope:
-        """Where the access log entry is kept."""
+        """The ASGI scope, which holds the access log entry."""
 
     async def accept(self) -> None: ...
 

@@ -120,7 +120,7 @@ class AsrTask(Task[Batch, DevResult]):
         return result.loss if by_loss else cast(float, result.attention_error)
 
     def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
-        """None in the first epoch with halting: the loss without halting is that of an easier task."""
+        """Empty in the first epoch with halting: losses with and without halting are not comparable."""
         last_untruncated = self.config.training.untruncated_updates
         begins = progress.update - progress.batch <= last_untruncated < progress.update
         return [] if begins else progress.best

@@ -17,7 +17,7 @@ P = TypeVar("P")
 
 
 class Share(NamedTuple, Generic[P]):
-    """What one process computes of a batch, in one part or several."""
+    """The share of a batch that one process computes, in one part or several."""
 
     parts: list[P]
     weights: list[float]  # the share of each part in the mean loss of the whole batch

@@ -26,7 +26,7 @@ from headsync.training.run_settings import difference
 
 @dataclass
 class TrainingProgress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     update: int = 0  # updates done
     epoch: int = 0  # epochs done
@@ -97,7 +97,7 @@ def load_checkpoint(
 
 
 def read_progress(path: Path) -> TrainingProgress:
-    """How far the run of a checkpoint has come."""
+    """The progress stored in a checkpoint."""
     with _damaged(path), safe_open(path, "pt") as file:
         progress = TrainingProgress(**json.loads(file.metadata()["progress"]))
         progress.best = [(score, epoch) for score, epoch in progress.best]

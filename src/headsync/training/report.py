@@ -23,7 +23,7 @@ BAR_COLUMNS = 8
 
 
 class Style(NamedTuple):
-    """How the figures of a task are shown."""
+    """The format of the figures of a task."""
 
     figures: Callable[[Mapping[str, float]], str]  # from running means to a few words
     result: Callable[[Any], str]  # of an evaluated epoch, apart from its loss

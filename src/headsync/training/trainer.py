@@ -99,7 +99,7 @@ class Task(ABC, Generic[P, R]):
         """A command to try the trained model with."""
 
     def score(self, result: R) -> float:
-        """What epochs are compared by; the smallest is the best."""
+        """The score by which epochs are compared; the smallest is the best."""
         return result.loss
 
     def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
@@ -112,7 +112,7 @@ class Task(ABC, Generic[P, R]):
 
 
 class Trainer(Generic[P, R]):
-    """A run: a task, how far it has come, and its folder."""
+    """A run: a task, its progress, and its folder."""
 
     def __init__(self, task: Task[P, R], ranks: Ranks, say: Say) -> None:
         self.task, self.ranks, self.say = task, ranks, say
