@@ -1,4 +1,4 @@
-"""Engines of a few lines, in numpy: what the search, blocks and utterances see of a network."""
+"""Small fake engines in numpy, for tests of the search and the streams."""
 
 from __future__ import annotations
 

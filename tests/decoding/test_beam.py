@@ -1,4 +1,4 @@
-"""The beam search on engines of a few lines: greedy, exhaustive, waiting, and indifferent to the arrival of frames."""
+"""The beam search on small fake engines: greedy, exhaustive, waiting, and independent of the arrival of frames."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def listen(searching: Search, spikes: tuple[int, ...], arrivals: list[int]) -> B
 
 
 def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) -> Hypothesis:
-    """Written again, without beams: the best token wherever there is evidence, and <eos> only at the end.
+    """A reference without beams: the best token at every spike, and <eos> only at the end.
 
     Whoever prefers <eos> before waits for evidence, and if that changes nothing, writes the best of the others.
     """
@@ -119,7 +119,7 @@ def test_arrival_of_frames_changes_nothing(
 
 
 def test_an_undecided_step_waits() -> None:
-    """Until its heads have halted or all up to the limit has come, a step leaves the beam as it was."""
+    """Until its heads have halted or all frames before the limit have arrived, a step does not change the beam."""
     halts = np.random.default_rng([0, END]).integers(1, 9, 2)
     searching = search(TableEngine(0, CLASSES, end_bonus=-50.0), m=6)
     for frames in range(1, FRAMES):
@@ -166,7 +166,7 @@ def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
 
 
 class Reads(TableEngine):
-    """Reads 1 and 2, each at its spike, and is then rather sure that this is all."""
+    """Reads 1 and 2, each at its spike, and then prefers <eos>."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         _, ends, _ = super()._row(prefix, limit, frames, final, held)
@@ -331,7 +331,7 @@ def test_ctc_can_overrule_the_decoder() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end(seed: int) -> None:
-    """The most that may be written has been written before the last frames come: these still count, and may reorder."""
+    """The length limit is reached before the last frames arrive: these still count, and may reorder hypotheses."""
     config = DecodingConfig(beam=4, ctc_weight=0.5, lookahead_frames=4)
     engine = TableEngine(seed, CLASSES, end_bonus=-50.0)
     searching = Search(engine, lookahead, config, END, most_tokens_per_frame=0.01)

@@ -225,7 +225,7 @@ def test_where_the_first_block_is_the_last_it_is_the_offline_search(rules: str) 
 
 
 def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end() -> None:
-    """As many tokens as may be have been written before the last frames come: these still count."""
+    """The length limit is reached before the last frames arrive: these still count."""
     given = {"block_frames": 10, "lookahead_frames": 1, "most_tokens_per_frame": 0.01}
     searching = search(TableEngine(2, 8, -50.0), "corrected", 7, beam=3, ctc_weight=0.3, **given)
     log_ctc, spikes = some_ctc(2, FRAMES, 8), tuple(range(8))

@@ -1,4 +1,4 @@
-"""Which search a model gets, and how hotwords are spelt for it."""
+"""The search of each model, and the spelling of hotwords."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_triggered_attention_needs_ctc() -> None:
 
 
 def total(hotwords: Hotwords | None, tokens: tuple[int, ...]) -> float:
-    """What a whole text earns."""
+    """The score of a whole text."""
     assert hotwords is not None
     node, earned = 0, 0.0
     for token in (*tokens, hotwords.size - 1):

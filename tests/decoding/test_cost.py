@@ -34,7 +34,7 @@ def test_more_frames_than_exist_cannot_be_consumed() -> None:
 
 
 def test_what_stopped_the_heads() -> None:
-    """Two layers of two heads: by threshold, at the limit, at the end, and a head that has been lost before."""
+    """Two layers of two heads: stopped by the threshold, the limit, the end, and a head that was lost before."""
     end_BNH = np.array([
         [[3, 7], [9, 10]],  # may look at 10 of 12 frames
         [[3, 7], [9, 12]],  # may look at 14 of 12 frames, and no more will come

@@ -93,7 +93,7 @@ def test_some_candidates_are_scored_as_among_all() -> None:
 
 
 def test_truncated_scores_equal_the_full_ones() -> None:
-    """Peaked as CTC is: most frames are left out, and no score changes by more than a billionth."""
+    """Peaked scores: most frames are left out, and no score changes by more than a billionth."""
     said = np.zeros(300, np.int64)
     said[::12] = np.random.default_rng(2).integers(1, CLASSES, 25)
     log_p = np.log(np.eye(CLASSES)[said] * (1 - 4e-4) + 1e-4)
@@ -148,7 +148,7 @@ def test_more_tokens_than_frames_are_impossible() -> None:
 
 
 def test_long_utterances_stay_exact() -> None:
-    """Sums of log probabilities grow with the frames; their differences must not lose what matters."""
+    """Sums of log probabilities grow with the frames; their differences must stay precise."""
     rng = np.random.default_rng(4)
     logits = rng.normal(size=(1500, CLASSES)) * 6
     log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)

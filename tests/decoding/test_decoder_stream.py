@@ -1,4 +1,4 @@
-"""Blocks to events: utterances open and close, silence is forgotten, and no word is lost between two of them."""
+"""Blocks to events: utterances open and close, silence is dropped, and no word is lost between utterances."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_no_word_is_lost_and_none_invented(script: list[int]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(scripts, st.integers(1, 30))
 def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int) -> None:
-    """Where utterances begin and end, what is in them and what it cost follow from frames alone."""
+    """Boundaries, texts and cost of utterances depend on frames alone."""
     one, other = finals(listen(script)), finals(listen(script, size))
     assert [(f.text, f.words, f.halts, f.cost_ratio) for f in one] == [
         (f.text, f.words, f.halts, f.cost_ratio) for f in other
@@ -130,7 +130,7 @@ def hear_late(script: list[int], late: int, size: int) -> list[Final]:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(6, 40), st.integers(0, 4), st.integers(1, 30))
 def test_a_word_begun_at_an_endpoint_belongs_to_the_next_utterance(pause: int, late: int, size: int) -> None:
-    """Ten frames of silence end an utterance: five are its own, and five the next one's."""
+    """Ten frames of silence end an utterance: five belong to it, and five to the next one."""
     script = SILENCE * 5 + [1] + SILENCE * pause + [2] + SILENCE * 5
     told = hear_late(script, late, size)
     assert [final.text for final in told] == (
@@ -258,7 +258,7 @@ def test_a_whole_recording_keeps_its_silence(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, BLOCK, 100])
 def test_ctc_and_decoder_see_the_same_frames(size: int) -> None:
-    """With so much weight on CTC, a word would be lost if silence were forgotten in one of them only."""
+    """With a high CTC weight, a word would be lost if silence were dropped in one of them only."""
     search = Search(ReadingEngine(VOCABULARY.size), lookahead, replace(CONFIG, ctc_weight=0.9), VOCABULARY.end)
     script = SILENCE * 43 + [2] + SILENCE * 5 + [1] + SILENCE * 30 + [3] + SILENCE * 3
     events, now = hear(DecoderStream.start(search, Endpointer(ENDPOINT), VOCABULARY), script, size)

@@ -1,4 +1,4 @@
-"""Hotwords: what a text earns is what its phrases are worth, counted by reading it; token by token it may be more."""
+"""Hotwords: the score of a text against a literal count of its phrases."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_phrases_of_words(wanted: list[tuple[tuple[int, ...], float]], text: tup
 @settings(max_examples=60, deadline=None)
 @given(phrases, texts)
 def test_phrases_of_characters(wanted: list[tuple[tuple[int, ...], float]], text: tuple[int, ...]) -> None:
-    """A word is what stands between spaces; a phrase has none at its ends and none doubled."""
+    """Words are separated by spaces; a phrase has no spaces at its ends and no double spaces."""
     wanted = [(phrase, boost) for phrase, boost in wanted if SPACE not in (phrase[0], phrase[-1])]
     wanted = [(p, boost) for p, boost in wanted if (SPACE, SPACE) not in itertools.pairwise(p)]
     hotwords = Hotwords.build(wanted, SIZE, space=SPACE)

@@ -175,7 +175,7 @@ def test_spikes_that_the_decoder_rejects_add_no_word(limit: Limit, sizes: int) -
 
 
 def test_other_hypotheses_do_not_delay_the_best() -> None:
-    """A hypothesis further down prefers to end: the best writes on, and only if it would end itself, all wait."""
+    """A lower hypothesis prefers <eos>: the best continues; all wait only if the best itself prefers <eos>."""
 
     class Torn(TableEngine):
         def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]

@@ -115,7 +115,7 @@ def test_the_tokens_of_phrases_are_always_among_those_scored(
 
 
 class Says:
-    """Says some tokens at frames 3, 6, 9, ..., then that the text ends; nothing else is likely."""
+    """Prefers given tokens at frames 3, 6, 9, ..., then <eos>."""
 
     def __init__(self, vocabulary: Vocabulary, text: tuple[int, ...]) -> None:
         self.vocabulary, self.text = vocabulary, text

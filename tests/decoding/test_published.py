@@ -48,7 +48,7 @@ def _no_gradients() -> Iterator[None]:
 
 
 def noise(seconds: float = 1.5) -> np.ndarray:
-    """Sound that changes all the time."""
+    """Audio that changes continuously."""
     rng = np.random.default_rng(0)
     loudness = np.repeat(rng.uniform(0.001, 0.3, round(seconds * 10)), 1600)
     return (loudness * rng.standard_normal(len(loudness))).astype(np.float32)
@@ -76,7 +76,7 @@ def both(
     cuts: tuple[int, ...] = (),
     most: float = 1.0,
 ) -> tuple[Final, Published]:
-    """The one Final of a recording, and the same system as the paper has it."""
+    """The one Final of a recording, and the literal search of the paper."""
     recognizer = Recognizer(folder, TorchEngine(model), decoding, endpoint=WHOLE)
     recognizer.search = replace(recognizer.search, most_tokens_per_frame=most)
     session = recognizer.session()
@@ -122,7 +122,7 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
 def test_the_published_policy_of_the_other_mechanisms(
     tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
 ) -> None:
-    """They fire by themselves, are triggered by CTC, go block by block, or see all frames; at once and in pieces."""
+    """Monotonic, triggered, blockwise and offline attention; pushed at once and in chunks."""
     folder, model = random_model(tmp_path, attention, seed, wait_frames=3, trigger_frames=2)
     ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
     decoding = DecodingConfig(

@@ -1,4 +1,4 @@
-"""The joint score: every scorer with its weight, the pre-beam, readings beside the best, and how sure each token is."""
+"""The joint score: every scorer with its weight, the pre-beam, n-best hypotheses, and confidences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = DecodingConfig(beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, 
 
 
 class Unigrams:
-    """A language model that likes some tokens more, and counts how many it has seen."""
+    """A language model that prefers some tokens, and counts the tokens."""
 
     log_p = np.log(np.array([1e-300, 0.4, 0.1, 0.3, 0.2]))
 
@@ -45,7 +45,7 @@ def search(seed: int, config: DecodingConfig = ALL) -> Search:
 
 
 def finish(searching: Search, log_ctc: np.ndarray = LOG_CTC) -> Beam:
-    """All frames at once, no evidence: everything is written at the end."""
+    """All frames at once, without spikes: everything is written at the end."""
     heard = SpeechFrames(nothing_heard(FRAMES), log_ctc, CtcSpikes())
     return searching.advance(searching.start(), heard, final=True)
 

@@ -1,4 +1,4 @@
-"""The frame-synchronous search against every CTC path written out, and indifferent to the arrival of frames."""
+"""The frame-synchronous search against every CTC path, and its independence of the arrival of frames."""
 
 from __future__ import annotations
 
@@ -368,7 +368,7 @@ def test_no_word_is_lost_and_none_invented(script: list[int], size: int, beam: i
 
 
 def test_a_hypothesis_records_frames_steps_and_confidences() -> None:
-    """Frames consumed, steps and confidences are those of the tokens that stand there, however triggers have moved."""
+    """Frames consumed, steps and confidences belong to the current tokens, even if triggers have moved."""
     engine = TableEngine(4)
     for h in listen_to(search(engine, 4), some_ctc(4)).live:
         assert isinstance(h, Hypothesis)

@@ -1,4 +1,4 @@
-"""The ONNX engine: what it is loaded from, what its states are, and that it needs no PyTorch."""
+"""The ONNX engine: loading, states, and independence of PyTorch."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_weights_too_large_for_half_precision_are_an_error(copied: ModelFolder, 
 
 
 def test_no_frames_at_all(folder: ModelFolder) -> None:
-    """A step may be asked before there is a frame; it is undecided unless none will come."""
+    """A step may be called before the first frame; it is undecided unless the stream has ended."""
     engine, reference = load_engine(folder), load_engine(folder, engine="torch")
     for final in (False, True):
         nothing = Window(np.array([5]), np.array([0]), np.array([final]))
@@ -278,7 +278,7 @@ def continued(engine: Engine, state: State, tokens: list[int]) -> list[np.ndarra
 
 
 def test_decoding_is_a_function_of_its_arguments(folder: ModelFolder) -> None:
-    """Neither repeating a step nor continuing another way changes a bit of what follows."""
+    """Repeating a step, or continuing another way, does not change later results."""
     engine, tokens = load_engine(folder), [3, 1, 4, 1, 5, 2, 6, 5, 3]
     expected = continued(engine, engine.start_decoder(3), tokens)
     for others in ([], [7], [2, 7, 1, 8, 2]):

@@ -1,4 +1,4 @@
-"""The engine that remembers: its steps are the network's, kept apart by utterance and text."""
+"""The tracing engine: its steps equal the network's, and are separate by utterance and text."""
 
 from __future__ import annotations
 

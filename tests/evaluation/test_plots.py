@@ -1,4 +1,4 @@
-"""Pictures of attention: the weights are those of the search, and what is drawn is what they are."""
+"""Figures of attention: they show the weights of the search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDING = sorted(RECORDINGS.glob("*.flac"))[0]
 
 @cache
 def recognised() -> str:
-    """What the default model makes of the recording, right or wrong."""
+    """The result of the default model for the recording."""
     (final,) = Recognizer.load().transcribe(*read_audio(RECORDING))
     return final.text
 

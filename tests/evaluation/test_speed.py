@@ -32,7 +32,7 @@ def test_figures_follow_from_times() -> None:
 
 
 def test_the_products_of_a_step_are_those_of_its_weights(folder: ModelFolder) -> None:
-    """Rows times every weight of the decoder, and what rows have to do with frames and tokens, in both attentions."""
+    """Rows times every weight of the decoder, and the products with frames and tokens in both attentions."""
     products = MatrixProducts(folder.config, classes=11)
     rows, frames, written = 3, 7, 4
     found = [np.prod(left) * right[-1] for _, left, right in products._of(EngineCall("decode", rows, frames, written))]

@@ -171,7 +171,7 @@ def test_a_step_does_not_change_its_input_state(mode: str) -> None:
 
 @windowed
 def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
-    """What the latency rests on: sound after a window's right context changes nothing in its centre."""
+    """The basis of the latency: audio after a window's right context does not change its centre."""
     encoder, features = build((3, 2, 1), mode), draw(1, 12)
     before = whole(encoder, features)
     for place in range(2, LOG_MEL.needed(12), 3):

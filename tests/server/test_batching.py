@@ -1,4 +1,4 @@
-"""Streams that share the network get what they would get alone."""
+"""Streams that share the network get the same results as alone."""
 
 from __future__ import annotations
 

@@ -544,7 +544,7 @@ def test_a_client_that_disconnects_during_a_reply(may: threading.Event, recordin
 
 
 class Broken(FakeService):
-    """Stands for a model that is at fault itself."""
+    """A fake model that raises an error."""
 
     name = "broken"
 
@@ -553,7 +553,7 @@ class Broken(FakeService):
 
 
 class FailsLater(FakeService):
-    """Stands for a model with a fault in the second chunk of audio."""
+    """A fake model that raises an error in the second chunk of audio."""
 
     name = "fails-later"
 

@@ -327,7 +327,7 @@ class Streams(RuleBasedStateMachine):
         return self.alone.services[model]._default
 
     def _reference(self, client: Client) -> list[dict[str, Any]]:
-        """What the same messages bring in a stream alone."""
+        """The replies to the same messages in a single stream."""
         opened = self.alone.open_session
         protocol: NativeStream | VoskStream | RealtimeStream
         if client.kind == "stream":

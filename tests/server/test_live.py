@@ -1,4 +1,4 @@
-"""A real server on a free port, and clients as people write them."""
+"""A real server on a free port, and typical clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_concurrent_streams_equal_transcribe(running: Running, recordings: Recor
 
 
 def test_the_client_of_the_guide(running: Running, recordings: Recordings) -> None:
-    """As it stands there, and without a warning."""
+    """The unchanged example, without a warning."""
     guide = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
     (code,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}

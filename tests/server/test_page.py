@@ -159,7 +159,7 @@ def test_speech_into_the_microphone_is_what_transcribing_gives(driver: Any, runn
 
 
 def test_a_restart_of_the_server_loses_nothing(driver: Any, service: ModelService, twice: Path) -> None:
-    """What is said while it is away is kept, and written when it is there again, each utterance once."""
+    """Speech during the outage is kept, and recognised after reconnection, each utterance once."""
     expected = transcribed(twice).splitlines()
     assert len(expected) == 2
     with ExitStack() as first, listening(driver, twice) as browser:
@@ -236,7 +236,7 @@ def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice:
 
 
 def test_a_dropped_recording(browser: Any, running: Running, recordings: Recordings) -> None:
-    """Its text is that of `headsync transcribe`, and so are the files that can be taken along."""
+    """Its text and its downloads equal those of `headsync transcribe`."""
     path = recordings[1][0]
     options = {"permissions": ["clipboard-read", "clipboard-write"], "accept_downloads": True}
     with opened(browser, running.http, **options) as page:
@@ -289,7 +289,7 @@ def test_words_light_up_while_a_recording_plays(browser: Any, running: Running, 
 
 
 class Scripted(FakeService):
-    """Stands for a model: a session with which all is said at once."""
+    """A fake model whose session returns all events at once."""
 
     name = "scripted"
 

@@ -1,4 +1,4 @@
-"""What a client must not reach, learn or use up: routes without the token, paths of the server, memory, time."""
+"""Security: routes without the token, paths of the server, memory and time."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def sound(seconds: float, rate: int = RATE) -> bytes:
 
 
 class Scripted(FakeSession):
-    """Says given events, push by push, and at the end."""
+    """Returns given events, push by push, and at the end."""
 
     def __init__(self, *script: list[Event]) -> None:
         super().__init__("")
