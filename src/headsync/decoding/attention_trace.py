@@ -16,7 +16,7 @@ import numpy.typing as npt
 from headsync.engine import Decoded
 
 DIGITS = 3
-LEAST = 0.01  # frames at the edges whose weights are all below this are left out
+LEAST = 0.01  # frames at the edges whose weights are all at most this are left out
 
 TraceArray = npt.NDArray[np.object_]  # of AttentionTraces, or of None
 

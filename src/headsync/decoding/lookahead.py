@@ -75,7 +75,7 @@ def gated_spike(h: Hypothesis, spikes: CtcSpikes) -> int | None:
 
 
 def gated_limit(h: Hypothesis, spikes: CtcSpikes, limit: Limit, ahead: int) -> int | None:
-    """The limit of a step in a live stream: M frames from its spike, or from t_{i-1} if that is later.
+    """The limit of a step in a live stream: M frames from its spike, but at least t_{i-1}.
 
     Unlike Algorithm 1 it does not count from t_{i-1}: with each step that ends at its limit, the text would fall
     further behind the speech.
