@@ -1,8 +1,9 @@
-"""What evaluating costs beside recognising: processor time of `evaluate`, divided by that of the sessions alone.
+"""The cost of evaluation: CPU time of `evaluate`, divided by that of the sessions alone.
 
     python benchmarks/evaluation_cost.py MANIFEST [--model digits-en] [--limit 60] [--rounds 5]
 
-Both stream the same recordings in pieces of 0.1 s, in turns. Reference word times beside the manifest are read before.
+Both stream the same recordings in chunks of 0.1 s, alternating. Reference word times beside the manifest are read
+before.
 """
 
 from __future__ import annotations

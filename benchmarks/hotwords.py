@@ -18,8 +18,8 @@ from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.frontend.audio import read_audio
 
 
-def heard(recognizer: Recognizer, utterances: list[Utterance]) -> list[tuple[str, str]]:
-    """References and what was recognised."""
+def results(recognizer: Recognizer, utterances: list[Utterance]) -> list[tuple[str, str]]:
+    """References and hypotheses."""
     pairs = []
     for utterance in utterances:
         finals = recognizer.transcribe(*read_audio(utterance.audio))
@@ -28,7 +28,7 @@ def heard(recognizer: Recognizer, utterances: list[Utterance]) -> list[tuple[str
 
 
 def counted(pairs: list[tuple[str, str]], phrase: str) -> tuple[int, int, int, int]:
-    """Of a phrase: how often it was said, found, and written where it was not said; and errors in all other words."""
+    """Occurrences, hits and insertions of a phrase, and errors in all other words."""
     words, said, found, written, other = phrase.split(), 0, 0, 0, 0
     for reference, hypothesis in pairs:
         result = jiwer.process_words(reference, hypothesis)
@@ -49,7 +49,7 @@ def times(words: list[str], text: list[str]) -> int:
 
 
 def changed(plain: list[tuple[str, str]], boosted: list[tuple[str, str]], phrase: str) -> int:
-    """Recordings with another text, where the phrase is in neither."""
+    """Recordings whose text has changed, although the phrase is in neither text."""
     texts = [(before.split(), after.split()) for (_, before), (_, after) in zip(plain, boosted, strict=True)]
     return sum(one != other and not times(phrase.split(), one) + times(phrase.split(), other) for one, other in texts)
 
@@ -64,11 +64,11 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=4)
     given = parser.parse_args()
     utterances = [one for one in read_manifest(given.manifest) if one.text][: given.limit]
-    plain = heard(Recognizer.load(given.model, beam=given.beam), utterances)
+    plain = results(Recognizer.load(given.model, beam=given.beam), utterances)
     columns = ("phrase", "said", "found", "found, boosted", "invented", "invented, boosted", "errors in other words")
     print("| " + " | ".join((*columns, "boosted", "other texts changed")) + " |\n|" + "---|" * (len(columns) + 2))
     for phrase in given.phrases:
-        boosted = heard(Recognizer.load(given.model, beam=given.beam, hotwords=[(phrase, given.boost)]), utterances)
+        boosted = results(Recognizer.load(given.model, beam=given.beam, hotwords=[(phrase, given.boost)]), utterances)
         said, found, invented, other = counted(plain, phrase)
         _, found_now, invented_now, other_now = counted(boosted, phrase)
         figures = (said, found, found_now, invented, invented_now, other, other_now, changed(plain, boosted, phrase))

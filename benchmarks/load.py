@@ -1,10 +1,10 @@
-"""How many live streams one server process can serve before text is late, with and without batching.
+"""The number of live streams that one server process can serve without delay, with and without batching.
 
     python benchmarks/load.py [--model NAME_OR_FOLDER] [--streams 10 20 40 60 80 120] [--seconds 30] [--only batching]
                               [--workers 2] [--limit 40]
 
 The server runs in its own processes. Clients in this process send the bundled recordings in real time over loopback, in
-pieces of 0.1 s, each client in a different order. The added delay of an event is the time from when the last audio that
+chunks of 0.1 s, each client in a different order. The added delay of an event is the time from when the last audio that
 it needed was due to be sent until the event arrives: network, queues and computing, not the delay of the method. The
 number of streams grows until the 95th percentile of the added delay exceeds 0.3 s. The text of every stream is compared
 with the text of the same audio recognised alone.

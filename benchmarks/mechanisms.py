@@ -1,10 +1,10 @@
-"""What each mechanism costs in a training step, against softmax: forward and backward of one cross-attention.
+"""The cost of each mechanism in a training step, relative to softmax: forward and backward of one cross-attention.
 
     python benchmarks/mechanisms.py [--rows 8] [--rounds 12]
 
 The sizes are those of an utterance of 16 s with 100 tokens in the paper's network (T = 400, L = 100, H = 4, width 256),
 on one thread. In each round every mechanism takes one step, and the ratio is that of the round; the table gives the
-medians. Time is that of the processor, not of the clock, so that a busy machine changes little.
+medians. Times are CPU times, so that a busy machine has little effect.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a phrase list costs: to compile it, and in each label step of a beam.
+"""The cost of a phrase list: of its compilation, and of each label step of a beam.
 
     python benchmarks/phrases.py [--phrases 1000] [--tokens 6000] [--beam 5] [--steps 300]
 
 The vocabulary is synthetic: all letters, and the most frequent pieces of random words, within and at the beginning of
-words. The hypotheses of the beam write random tokens that the list allows. A step is what the search adds for the list:
-the scores of all tokens after each hypothesis, and the states of the next beam. With "[unk]", one token in five is
-other speech.
+words. The hypotheses of the beam emit random tokens that the list allows. A step is the work that the list adds to the
+search: the scores of all tokens after each hypothesis, and the states of the next beam. With "[unk]", one token in five
+is other speech.
 """
 
 from __future__ import annotations

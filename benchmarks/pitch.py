@@ -1,11 +1,10 @@
-"""What pitch features cost, and how well the pitch agrees with Praat's.
+"""The cost of pitch features, and the agreement of the pitch with Praat's.
 
     python benchmarks/pitch.py RECORDING ... [--decision-frames 10] [--seconds 8]
 
-Prints the computing time for a second of sound, of one thread and in milliseconds: the whole at once, and streamed in
-pieces of 640 ms, as a session with the paper's blocks does, 100 ms and 10 ms. Times are processor time, the best of
-several rounds, so that a busy computer disturbs them less. With the package praat-parselmouth installed it also
-compares pitch on the frames that both call voiced.
+Prints the CPU milliseconds per second of audio on one thread: the whole recording at once, and streamed in chunks of
+640 ms, as in a session with the paper's blocks, 100 ms and 10 ms. Times are the minimum of several rounds. If the
+package praat-parselmouth is installed, it also compares pitch on the frames that are voiced for both.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def main() -> None:
     tracker = Pitch(decision_frames=given.decision_frames)
     sounds = [load(path)[: round(given.seconds * RATE)] for path in given.recordings]
     one = sounds[0]
-    print(f"delay {tracker.delay_frames} frames; processor time for a second of sound")
+    print(f"delay {tracker.delay_frames} frames; CPU time per second of audio")
     print(f"whole      {cost(lambda: tracker.whole(one), one):6.1f} ms")
     print(f"in 640 ms  {cost(lambda: stream(tracker, one, 10_240), one):6.1f} ms")
     print(f"in 100 ms  {cost(lambda: stream(tracker, one, 1_600), one):6.1f} ms")
@@ -53,7 +52,7 @@ def stream(tracker: Pitch, samples: FloatArray, size: int) -> None:
 
 
 def cost(work: Callable[[], object], samples: FloatArray, rounds: int = 10) -> float:
-    """Milliseconds for a second of sound."""
+    """Milliseconds per second of audio."""
     taken = []
     for _ in range(rounds):
         begin = time.process_time()

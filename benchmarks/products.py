@@ -1,8 +1,7 @@
-"""The bare matrix products of a training step: written down while the step runs, then done alone with ready operands.
+"""The matrix products of a training step: recorded while the step runs, then repeated alone with allocated operands.
 
-A convolution counts as the product that it is with its input unfolded (im2col), and so do its gradients. Nothing else
-is done again: no bias, no norm, no softmax, no dropout, no copy. Needs PyTorch alone, so that it can watch any network
-in any environment.
+A convolution counts as the product with its unfolded input (im2col), and so do its gradients. Nothing else is repeated:
+no bias, norm, softmax, dropout or copy. Requires only PyTorch, so that it can record any network in any environment.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
-PLACES = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}  # of the first factor among the arguments
+PLACES = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}  # index of the first factor among the arguments
 
 
 class Factor(NamedTuple):
-    """A matrix, or several of one size, and whether it lies in memory with its columns first."""
+    """A matrix, or several of one size, and whether it is stored column-major."""
 
     shape: tuple[int, ...]
     turned: bool = False
@@ -32,7 +31,7 @@ class Factor(NamedTuple):
         return cls(tuple(x.shape), x.stride(-1) != 1 and x.stride(-2) == 1)
 
     def in_memory(self, room: Tensor) -> Tensor:
-        """Such a matrix, from ready numbers."""
+        """A matrix of this shape and layout, from allocated memory."""
         *many, rows, columns = self.shape
         flat = room[: torch.Size(self.shape).numel()]
         return flat.view(*many, columns, rows).transpose(-1, -2) if self.turned else flat.view(self.shape)
@@ -42,7 +41,7 @@ Product = tuple[Factor, Factor]
 
 
 class Products(TorchDispatchMode):
-    """Writes down the matrix products of everything that is computed within it, forward and backward."""
+    """Records all matrix products inside the context, forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +65,7 @@ class Products(TorchDispatchMode):
         return sum(2.0 * torch.Size(left.shape).numel() * right.shape[-1] for left, right in self.done)
 
     def ready(self) -> Callable[[], float]:
-        """All of it once more, whenever called: processor seconds."""
+        """A function that repeats all products and returns CPU seconds."""
         sizes = [[torch.Size(factor.shape).numel() for factor in product] for product in self.done]
         results = [(*left.shape[:-1], right.shape[-1]) for left, right in self.done]
         rooms = [torch.randn(max(column)) for column in zip(*sizes, strict=True)]
@@ -87,7 +86,7 @@ class Products(TorchDispatchMode):
 
 
 def _unfolded(output: Tensor, weight: Tensor) -> tuple[Product, Product, Product]:
-    """A convolution as a product, and the products that are its gradients: of the input, of the weight."""
+    """A convolution as a product, and the products of its gradients: of the input, of the weight."""
     kernels, taps = weight.shape[0], weight[0].numel()
     places = output.numel() // kernels
     unfolded, kernel, grown = Factor((places, taps)), Factor((taps, kernels), True), Factor((places, kernels))
@@ -99,14 +98,14 @@ def _unfolded(output: Tensor, weight: Tensor) -> tuple[Product, Product, Product
 
 
 def watched(step: Callable[[], Any]) -> Products:
-    """The products of a step, which runs once."""
+    """Run a step once and return its products."""
     with Products() as products:
         step()
     return products
 
 
 class Times(NamedTuple):
-    """Processor seconds, medians of all rounds; and the most memory before the products took theirs."""
+    """CPU seconds, medians of all rounds; and the peak memory before the products allocate theirs."""
 
     gradient: float
     adam: float
@@ -116,12 +115,12 @@ class Times(NamedTuple):
 
 
 def measure(gradient: Callable[[], Any], adam: Callable[[], Any], rounds: int) -> Times:
-    """Steps and their products in turn. Two steps warm up, the first of which is watched."""
+    """Alternate between steps and their products. Two steps warm up; the first of them is recorded."""
     products = watched(gradient)
     adam()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     ready = products.ready()
-    gradient()  # memory finds its place only beside what the products hold, as that of training does in some updates
+    gradient()  # warms up the allocator beside the memory of the products
     ready()
     turns = [(seconds(gradient), seconds(adam), ready()) for _ in range(rounds)]
     step, update, product = (statistics.median(column) for column in zip(*turns, strict=True))

@@ -30,7 +30,7 @@ FRAMES_PER_TOKEN, BLOCK = 4, 16
 
 
 class Table:
-    """Knows by heart what is said, and gives some probability to everything else."""
+    """An engine that looks up the spoken token, and gives some probability to all others."""
 
     def __init__(self, script: IntArray, classes: int) -> None:
         rng = np.random.default_rng(1)
@@ -67,7 +67,7 @@ def said(frames: int, classes: int) -> tuple[IntArray, np.ndarray]:
 
 
 def run(beam: int, classes: int, frames: int) -> tuple[float, int]:
-    """Seconds that one utterance takes without its engine, and the label steps in it."""
+    """Seconds for one utterance without its engine, and its number of label steps."""
     script, log_ctc_TV = said(frames, classes)
     engine = Table(script, classes)
     config = DecodingConfig(beam=beam)

@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--model NAME_OR_FOLDER] [--manifest FILE.jsonl] [--minutes 60]
 
 The utterances of the manifest (by default the bundled recordings) are repeated, with 2 to 20 s of silence, hum or noise
-between them, and pushed in pieces of 0.1 s. Each utterance is then recognised in a separate session twice: alone, and
+between them, and pushed in chunks of 0.1 s. Each utterance is then recognised in a separate session twice: alone, and
 with up to 6 s of audio before and after it, starting at a block of the encoder. Differences from the latter are caused
 by the long session; differences from the former also by the noise around a word and its position in a block.
 """
@@ -55,7 +55,7 @@ def gap(rng: np.random.Generator) -> FloatArray:
 
 
 def played(paths: list[Path], seconds: float) -> Iterator[tuple[Path, FloatArray, FloatArray]]:
-    """Recordings, their sound and what follows it; the same ones every time."""
+    """Recordings, their samples and the gap after each; always the same ones."""
     rng, given = np.random.default_rng(1), 0.0
     while given < seconds:
         path = paths[int(rng.integers(len(paths)))]
@@ -65,7 +65,7 @@ def played(paths: list[Path], seconds: float) -> Iterator[tuple[Path, FloatArray
 
 
 def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
-    """The stream in pieces of 0.1 s."""
+    """The stream in chunks of 0.1 s."""
     rest = np.zeros(0, np.float32)
     for _, speech, pause in played(paths, seconds):
         rest = np.concatenate([rest, speech, pause])
@@ -76,7 +76,7 @@ def pieces(paths: list[Path], seconds: float) -> Iterator[FloatArray]:
 
 
 def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tuple[list[str], list[str]]:
-    """The texts of the utterances by themselves, and of each with what was around it."""
+    """The texts of the utterances alone, and of each with its surrounding audio."""
     rate = recognizer.config.frame_rate
     hop = recognizer.config.encoder.centre_frames * rate.stride * rate.hop
     bare: dict[Path, str] = {}
@@ -86,7 +86,7 @@ def one_by_one(recognizer: Recognizer, paths: list[Path], seconds: float) -> tup
         if path not in bare:
             bare[path] = _text(recognizer, speech)
         alone.append(bare[path])
-        first = max(0, start - min(len(before), AROUND))  # then on to the next beginning of a block
+        first = max(0, start - min(len(before), AROUND))  # then rounded up to the next start of a block
         first = min(start, -(-first // hop) * hop)
         lead = before[len(before) - (start - first) :]
         placed.append(_text(recognizer, np.concatenate([lead, speech, pause[:AROUND]])))
@@ -111,12 +111,12 @@ def main() -> None:
     given = parser.parse_args()
     recognizer, paths, seconds = Recognizer.load(given.model), recordings(given.manifest), 60.0 * given.minutes
     session, texts = recognizer.session(), list[str]()
-    for kind in GAPS:  # what it takes to make the sounds is taken before anything is measured
+    for kind in GAPS:  # allocate the memory for sounds before anything is measured
         noise_of(kind, LONGEST_GAP, np.random.default_rng(0))
     minutes: list[float] = [0.0]  # computing seconds of each minute of audio
     memory: list[float] = []
     for n, piece in enumerate(pieces(paths, seconds)):
-        begun = time.process_time()  # not wall time: the sounds between are made here, too, and other programs run
+        begun = time.process_time()  # not wall time: sounds are generated in between, and other programs run
         texts += [event.text for event in session.push(piece, RATE) if isinstance(event, Final)]
         minutes[-1] += time.process_time() - begun
         if (n + 1) % 600 == 0:
@@ -129,7 +129,7 @@ def main() -> None:
     first, last = np.median(minutes[:5]), np.median(minutes[-6:-1])
     print(f"computing per minute of audio: first five {first:.2f} s, last five {last:.2f} s: {last / first - 1:+.1%}")
     for name, expected in zip(
-        ("by themselves", "with what was around"), one_by_one(recognizer, paths, seconds), strict=True
+        ("alone", "with their surroundings"), one_by_one(recognizer, paths, seconds), strict=True
     ):
         counts = count_errors(" ".join(expected), " ".join(texts))
         print(f"{counts.words} words of {len(expected)} utterances one by one, {name}; in the stream "

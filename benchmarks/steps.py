@@ -39,7 +39,7 @@ def nothing() -> Patches:
 
 
 def frames_projected_once() -> Patches:
-    """Every step does the products again that make keys and values of the frames, for all layers."""
+    """Every step projects keys and values of the frames again, for all layers."""
     inner, weights = OnnxEngine.decode, dict[int, Any]()
 
     def decode(self: OnnxEngine, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
@@ -57,12 +57,12 @@ def frames_projected_once() -> Patches:
 
 
 def one_product_for_all() -> Patches:
-    """Every hypothesis multiplies its query with the keys of the frames by itself."""
+    """Every hypothesis multiplies its query with the keys of the frames separately."""
     return [patch(f"headsync.attention.{place}.side_by_side", lambda x, y: x @ y) for place in ("base", "cross")]
 
 
 def one_pool() -> Patches:
-    """Every hypothesis has what it has written for itself, copied whenever a token is added."""
+    """Every hypothesis has its own keys and values of tokens, copied for every new token."""
 
     def appended(self: Past, own_BNE: Any) -> Past:
         rows, length = self.slots_BL.shape
@@ -76,7 +76,7 @@ def one_pool() -> Patches:
 
 
 def frames_that_grow() -> Patches:
-    """Frames are copied when others come, and again for every step, since heads come before frames in memory."""
+    """Frames are copied when new ones arrive, and again for every step, since heads precede frames in memory."""
 
     def append(self: FrameBuffer, memory: Memory, new: Memory) -> tuple[Memory, FrameBuffer]:
         return Memory(*(np.concatenate(both, 3) for both in zip(memory, new, strict=True))), self
@@ -85,7 +85,7 @@ def frames_that_grow() -> Patches:
 
 
 def sizes_computed_once() -> Patches:
-    """Every layer of the graph of a step asks for its sizes."""
+    """Every layer of the step graph computes its sizes."""
     return [patch("headsync.engine.export._one_source_of_sizes", lambda graph: graph)]
 
 
@@ -101,10 +101,10 @@ def places_as_a_table() -> Patches:
 
 
 STEPS: dict[str, tuple[str, Callable[[], Patches]]] = {
-    "now": ("as it is", nothing),
+    "now": ("all optimisations", nothing),
     "projected": ("without keys and values projected once", frames_projected_once),
     "product": ("without one product for all hypotheses", one_product_for_all),
-    "pool": ("without one pool for what they have written", one_pool),
+    "pool": ("without one pool for all tokens", one_pool),
     "room": ("without frames in the order in which they grow", frames_that_grow),
     "sizes": ("without sizes computed once", sizes_computed_once),
     "places": ("without a table of places", places_as_a_table),
@@ -128,7 +128,7 @@ def undone(name: str) -> Iterator[None]:
 
 
 def model_of(name: str, folder: Path, classes: int) -> ModelFolder:
-    """The model as it is exported with a step undone: some steps were made in the graphs."""
+    """The model exported without an optimisation: some optimisations are part of the graphs."""
     encoder = EncoderConfig(mode="reuse") if name == "reuse" else None
     with undone(name):
         return untrained(folder / name, classes, encoder=encoder, int8=name == "int8")
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def profile(model: ModelFolder, seconds: float, rate: float, beam: int) -> tuple[Speed, list[float]]:
-    """What a stream cost, and processor seconds in each part of the engine, in the rest, and in all."""
+    """The cost of a stream, and CPU seconds in each part of the engine, in the rest, and in total."""
     engine = Watched(load_engine(model, engine="onnx"))
     measure(model, engine, 2.0, rate, beam=beam)  # type: ignore[arg-type]  # warms up
     engine.spent.clear()

@@ -2,9 +2,9 @@
 
     python benchmarks/stream.py [--model NAME_OR_FOLDER] [--seconds 10 60 600]
 
-Each length runs in a process of its own, the bundled recordings with pauses between them pushed in pieces of 0.1 s.
-Processor time counts. `last tenth` is the real-time factor of the last tenth of the stream: where it equals the
-whole's, cost does not grow.
+Each length runs in a separate process. The bundled recordings, with pauses between them, are pushed in chunks of 0.1 s.
+Times are CPU times. `last tenth` is the real-time factor of the last tenth of the stream: if it equals that of the
+whole stream, cost does not grow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE = RATE // 10
 
 
 def stream(seconds: float) -> np.ndarray:
-    """The bundled recordings over and over, pauses of 0.3 to 3 s between them."""
+    """The bundled recordings repeated, with pauses of 0.3 to 3 s between them."""
     import headsync
     from headsync.frontend.audio import mix_down, read_audio, resample
 

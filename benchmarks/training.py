@@ -1,4 +1,4 @@
-"""What training costs: an estimate for GPUs, and measurements on this computer.
+"""The cost of training: an estimate for GPUs, and measurements on this computer.
 
     python benchmarks/training.py estimate                    the table of docs/how-to/train-at-scale.md
     python benchmarks/training.py step                        one full-size LibriSpeech update of four utterances
@@ -6,7 +6,7 @@
     python benchmarks/training.py feeding MANIFEST            how long two training processes wait for their data
 
 The estimate counts the operations of each recipe's network without computing them (on PyTorch's "meta" device), and the
-memory of all that the gradient needs; hours are those operations at a tenth of what a GPU is sold for.
+memory of all tensors that the gradient needs; hours assume a tenth of a GPU's nominal speed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from headsync.training.optimisation import CLIP_NORM
 from headsync.training.trainer import Trainer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-USED = 0.1  # share of a GPU's operations that networks of this width and such batches may be expected to come to
-GPUS = {"V100": 125e12, "RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}  # half precision, dense, as sold
+USED = 0.1  # expected share of a GPU's nominal speed, for networks of this width and such batches
+GPUS = {"V100": 125e12, "RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}  # half precision, dense, nominal
 
 
 class Corpus(NamedTuple):
-    """What is to be learned from in an epoch, and its typical utterance."""
+    """The size of an epoch, and its typical utterance."""
 
     utterances: int
     frames: int
@@ -84,7 +84,7 @@ def main() -> None:
         measure_feeding(given.manifest, given.batches)
 
 
-# what it would cost on a GPU
+# estimated cost on a GPU
 
 
 def estimate() -> None:
@@ -112,7 +112,7 @@ def row(path: Path, corpus: Corpus) -> str:
 
 
 def operations(model: Model, corpus: Corpus, rows: int) -> float:
-    """Of a forward and a backward pass."""
+    """Operations of a forward and a backward pass."""
     with FlopCounterMode(display=False) as counter:
         _forward(model, corpus, rows).backward()
     return counter.get_total_flops()
@@ -142,7 +142,7 @@ def _forward(model: Model, corpus: Corpus, rows: int) -> torch.Tensor:
     return output.ctc_BTV.log_softmax(-1).sum() + output.decoder_BLV.log_softmax(-1).sum()
 
 
-# what it costs here
+# measured cost on this computer
 
 
 def random_batch(config: Config, vocabulary: Vocabulary, rows: int, frames: int, tokens: int) -> Batch:
@@ -183,7 +183,7 @@ def measure_step() -> None:
 
 
 def measure_overhead(rounds: int) -> None:
-    """Updates as the loop makes them and as one would write them by hand, one after the other."""
+    """Updates of the trainer and of a plain PyTorch loop, alternating."""
     config = load_config(RECIPES / "toy" / "toy.toml")
     vocabulary = Vocabulary("characters", tuple("abcdefghij"))
     run = make_run(config, vocabulary)
@@ -235,7 +235,7 @@ def waiting_share(manifest: Path, batches: int, rank: int) -> float:
     begin = time.perf_counter()
     for share in timed(load(source, 0, 1, Split(rank, 2)), waited):
         if len(waited) == 1:
-            begin = time.perf_counter()  # the first batch has nobody to prepare it ahead
+            begin = time.perf_counter()  # the first batch is not prepared ahead
         run.update(share)
     return sum(waited[1:]) / (time.perf_counter() - begin)
 

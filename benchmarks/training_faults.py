@@ -141,7 +141,7 @@ def ranks_of(agent: int) -> dict[int, int]:
 
 
 def wait_for(update: int, folder: Path, agent: subprocess.Popen[bytes]) -> None:
-    """Until the checkpoint is beyond this update, or the run has ended."""
+    """Wait until the checkpoint is beyond this update, or the run has ended."""
     end = time.monotonic() + PATIENCE_SECONDS
     while kept(folder) <= update and agent.poll() is None:
         if time.monotonic() > end:
@@ -227,7 +227,7 @@ def read_only(recipe: Path, work: Path, _: argparse.Namespace) -> Iterator[Row]:
 
 
 def commands(recipe: Path) -> dict[str, Callable[[Path], list[str]]]:
-    """What writes files, by the folder to write."""
+    """The commands that write files, as functions of the output folder."""
     manifest = str(recipe.parent / "corpus" / "train.jsonl")
     return {
         "train": lambda out: ["train", str(recipe), f"training.folder={out}"],

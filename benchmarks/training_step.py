@@ -1,14 +1,14 @@
-"""A training step against its bare matrix products, beside ESPnet's: the paper's sizes, random weights and features.
+"""A training step compared with its matrix products and with ESPnet's: the paper's sizes, random weights and features.
 
     python benchmarks/training_step.py [--classes 52 5000] [--rounds 5] [--memory keep default] [--folder runs/peers]
 
 6 encoder and 12 decoder layers (256, 4 heads, 2048), eight utterances of 10 s with 40 tokens, the joint loss of CTC and
-decoder, forward and backward; the step of Adam is told apart. Steps and products take turns, on one thread; figures are
-processor seconds, the median of the rounds. "keep": the C library keeps what tensors give back, as `headsync train` has
-it; "default": it gives it back to the system, which clears every page of it when it is asked for again.
+decoder, forward and backward; the step of Adam is measured separately. Steps and products alternate, on one thread;
+figures are CPU seconds, the median of the rounds. "keep": the C library keeps freed memory, as in `headsync train`;
+"default": it returns it to the system, which clears every page before it is allocated again.
 
-ESPnet's streaming Transformer runs in the environment that `benchmarks/peers/espnet.py` makes; where there is none, its
-row is left out.
+ESPnet's streaming Transformer runs in the environment that `benchmarks/peers/espnet.py` creates; without it, its row is
+left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def espnet(python: Path, classes: int, rounds: int) -> Times:
 
 
 def alone(classes: int, rounds: int, memory: str) -> Times:
-    """Ours in a process of its own, since what the C library keeps it keeps to the end."""
+    """Ours in a separate process, since the setting of the C library cannot be undone."""
     command = [sys.executable, __file__, "--classes", classes, "--rounds", rounds, "--memory", memory, "--one"]
     done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
     return Times(*json.loads(done.stdout.splitlines()[-1]))

@@ -1,9 +1,9 @@
-"""Where the time of recognition goes, part by part, with both engines: a network of the paper's size, random weights.
+"""The time of each part of recognition, with both engines: a network of the paper's size, random weights.
 
     python benchmarks/where.py [--classes 52] [--rate 15] [--beam 10] [--seconds 10] [--engines torch onnx int8]
 
-Processor milliseconds for a second of sound, on one thread; "rest" is features, search and everything else. The engines
-take turns within one run, piece by piece would be too fine: stream by stream.
+CPU milliseconds per second of audio, on one thread; "rest" is features, search and everything else. The engines
+alternate within one run, stream by stream.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Watched:
         return timed
 
 
-def parser_of(told: str | None) -> argparse.ArgumentParser:
-    """What stream a network of the paper's size is to hear."""
-    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The parser of the arguments that describe the stream."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, default=52)
     parser.add_argument("--rate", type=float, default=15.0)
     parser.add_argument("--beam", type=int, default=10)

@@ -25,7 +25,7 @@ def write_arpa(path: Path, table: Table) -> Path:
 
 
 def random_table(words: Sequence[str], orders: int, seed: int) -> Table:
-    """A proper model: after each context that it knows, all probabilities and those it backs off to sum to one."""
+    """A normalised model: after each known context, all probabilities, including back-off, sum to one."""
     rng = np.random.default_rng(seed)
     said = [*words, "</s>"]
     table: dict[tuple[str, ...], tuple[float, float]] = {}

@@ -1,4 +1,4 @@
-"""The command line, called as a test needs it."""
+"""Calls of the command line for tests."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real speech, where there is some: $HEADSYNC_DATA, or the folder `shared/data` beside the checkout."""
+    """Real speech, if available: $HEADSYNC_DATA, or the folder `shared/data` beside the checkout."""
     folder = Path(os.environ.get("HEADSYNC_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(
@@ -36,7 +36,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Tests run side by side; each keeps to one thread."""
+    """Tests run in parallel; each uses one thread."""
     import torch
 
     torch.set_num_threads(1)
@@ -44,6 +44,6 @@ def one_thread() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_open() -> Iterator[None]:
-    """What a file of tests forgot to close is told of there, not wherever Python next happens to collect it."""
+    """Report unclosed resources of a test file in that file, not at the next garbage collection."""
     yield
     gc.collect()

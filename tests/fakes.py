@@ -1,4 +1,4 @@
-"""Stand-ins of a few lines: a recogniser that knows beforehand what will be said."""
+"""Small fakes: a recogniser with scripted words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COST_RATIO = 0.5
 class FakeRecognizer:
     """Its sessions recognise the given texts in turn, word by word as audio arrives; without texts, nothing."""
 
-    vocabulary = Vocabulary("words", ("any",))  # of which it writes everything
+    vocabulary = Vocabulary("words", ("any",))  # the fake also writes other words
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
@@ -25,7 +25,7 @@ class FakeRecognizer:
 
 
 class FakeSession:
-    """One stream; says a Partial for every word, and at the end a Final with all that there was time for."""
+    """One stream: a Partial for every word, and at the end a Final with the words so far."""
 
     def __init__(self, text: str) -> None:
         ends = [(word, (i + 1) * WORD_SECONDS) for i, word in enumerate(text.split())]

@@ -1,4 +1,4 @@
-"""Engines of a few lines, in numpy: what the search, blocks and utterances see of a network."""
+"""Small fake engines in numpy, for tests of the search and the streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headsync.engine import Decoded, IntArray, Memory, State, Window
 
 
 def nothing_heard(frames: int) -> Memory:
-    """A memory that says nothing, for engines that do not listen."""
+    """An empty memory, for engines that do not use it."""
     empty = np.zeros((1, 1, 2, frames, 1), np.float32)
     return Memory(empty, empty)
 
@@ -96,7 +96,7 @@ def spikes_of(log_ctc_TV: np.ndarray) -> CtcSpikes:
 
 
 class Bigrams:
-    """A language model that knows the last token, and how many there were."""
+    """A language model whose state is the last token and the number of tokens."""
 
     def __init__(self, seed: int, classes: int) -> None:
         table = np.random.default_rng(seed).dirichlet(np.ones(classes - 1), size=(50, classes))

@@ -29,10 +29,10 @@ SENTENCES = {
         ("t1", "s1", "WE CALL IT BEAR"),  # of the development speaker
         ("t2", "s2", "GO TO THE SHOP"),  # sounds like two
         ("t3", "s3", "ZERO THREE FIVE"),  # natural
-        ("t4", "s3", "MY DOG IS OLD"),  # excluded: its speaker also says a natural string
+        ("t4", "s3", "MY DOG IS OLD"),  # excluded: its speaker has a natural string
         ("t5", "s4", "NO ONE KNOWS"),  # a digit among others
         ("t6", "s4", "HE WON IT"),  # sounds like one
-        ("t7", "s4", "SEVENTEEN PEOPLE"),  # a word of its own
+        ("t7", "s4", "SEVENTEEN PEOPLE"),  # a separate word
         ("t8", "s2", "THE HOUSE IS BIG"),
     ],
     "test": [("e1", "s8", "FINE DAY"), ("e2", "s9", "NINE"), ("e3", "s9", "TWO CATS"), ("e4", "s9", "GREEN GRASS")],

@@ -1,4 +1,4 @@
-"""Networks whose every weight is random, so that none is hidden behind the value with which it starts."""
+"""Networks with all weights random, so that no initial value hides a weight."""
 
 from __future__ import annotations
 

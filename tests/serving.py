@@ -100,7 +100,7 @@ def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 async def stream(
     address: str, samples: np.ndarray, rate: int = 16_000, piece: int = 3200, **fields: Any
 ) -> list[dict[str, Any]]:
-    """All messages of a server to a client of `/v1/stream` that sends as fast as it can, to a good end or a bad one."""
+    """All messages of a server to a client of `/v1/stream` that sends as fast as it can."""
     messages: list[dict[str, Any]] = []
     async with websockets.connect(address) as connection:
 

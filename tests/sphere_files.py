@@ -34,7 +34,7 @@ class Bits:
 
 
 def shortened(samples: Samples) -> bytes:
-    """Blocks without prediction, each with a Rice parameter of its own; silent blocks as such."""
+    """Blocks without prediction, each with a separate Rice parameter; silent blocks are coded as such."""
     bits = Bits()
     for value in (5, 1, BLOCK, 0, 0, 0):  # 16 bits low byte first, one channel, block size, no prediction, mean or skip
         bits.parameter(value)

@@ -55,7 +55,7 @@ def test_every_utterance_gets_a_line(archive: Path, tmp_path: Path) -> None:
     assert seen[-1] == (14, 14)
 
 
-def test_a_run_that_was_stopped_does_what_is_missing(archive: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_continues_with_missing_utterances(archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     transcribe(Job(), archive, out, here, nobody)
     whole = out.read_bytes()
@@ -73,7 +73,7 @@ def test_a_run_that_was_stopped_does_what_is_missing(archive: Path, tmp_path: Pa
     assert transcribe(Job(), archive, out, here, nobody).transcribed == 0
 
 
-def test_a_recording_that_cannot_be_read_has_a_line_that_says_so(archive: Path, tmp_path: Path) -> None:
+def test_an_unreadable_recording_has_a_line_with_the_error(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.wav").write_bytes(b"not sound")
     some = read_manifest(archive)[0]
     write_manifest(tmp_path / "two.jsonl", [Utterance("bad", tmp_path / "broken.wav", "", 1.0), some])
@@ -85,7 +85,7 @@ def test_a_recording_that_cannot_be_read_has_a_line_that_says_so(archive: Path, 
     assert lines(out)[1]["id"] == some.id
 
 
-def test_what_failed_is_tried_again(archive: Path, tmp_path: Path) -> None:
+def test_failed_utterances_are_retried(archive: Path, tmp_path: Path) -> None:
     some, other = read_manifest(archive)[:2]
     lost = tmp_path / "lost.flac"
     write_manifest(tmp_path / "two.jsonl", [Utterance("bad", lost, "", 1.0), some])
@@ -197,7 +197,7 @@ def test_a_full_disk_is_an_error_that_names_the_output(archive: Path, tmp_path: 
 @pytest.mark.parametrize(
     "content", [b"my notes\n", b"my only note", b'{"id": "a"}\n', b"[1]\n{", b"\x00\nsound\nof no lines"]
 )
-def test_another_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_output_is_unchanged(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "notes.txt").write_bytes(content)
     with pytest.raises(DataError, match="not an output of headsync transcribe"):
         resume(tmp_path / "notes.txt", Job().identity(), [])
@@ -214,7 +214,7 @@ def test_a_manifest_is_no_output(archive: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["a.wav", "--manifest", "m"], ["a.wav", "--engine", "ray"], ["a.wav", "--out", "o"]]
 )
-def test_a_manifest_takes_the_place_of_files(arguments: list[str]) -> None:
+def test_a_manifest_replaces_files(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["transcribe", *arguments]).exit_code == 2
 
 
@@ -255,9 +255,7 @@ assert (done.transcribed, done.failed) == (14, 0), done
 
 
 @pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'headsync[cluster]'")
-def test_a_worker_that_is_killed_in_the_middle_costs_no_utterance_and_doubles_none(
-    archive: Path, tmp_path: Path
-) -> None:
+def test_a_killed_worker_loses_and_repeats_no_utterance(archive: Path, tmp_path: Path) -> None:
     out, alone, workers = tmp_path / "out.jsonl", tmp_path / "alone.jsonl", tmp_path / "workers"
     workers.mkdir()
     script = tmp_path / "script.py"

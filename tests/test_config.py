@@ -1,4 +1,4 @@
-"""Settings: what a mistake in a recipe is told as, and that nothing is lost on the way to a file and back."""
+"""Settings: errors in recipes, and the round trip to a file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_value_of_a_wrong_type_is_named(tmp_path: Path, text: str, expected: s
     assert complaint(tmp_path, text) == expected
 
 
-def test_a_whole_number_will_do_for_a_number(tmp_path: Path) -> None:
+def test_an_integer_is_accepted_as_a_number(tmp_path: Path) -> None:
     threshold = load(tmp_path, "[decoder]\nthreshold = 2").decoder.threshold
     assert threshold == 2.0
     assert isinstance(threshold, float)
@@ -145,13 +145,13 @@ def test_overrides_replace_and_add_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["seed=2", "training.seed", "a.b.c=1", "", "=", "training.seed 2"])
-def test_an_override_that_is_none_is_told_how_to_write_one(tmp_path: Path, override: str) -> None:
+def test_an_invalid_override_is_an_error_with_an_example(tmp_path: Path, override: str) -> None:
     assert complaint(tmp_path, "", override) == (
         f'"{override}" is not an override; write table.key=value, for example training.seed=2'
     )
 
 
-def test_mistakes_in_overrides_are_told_as_those_in_a_recipe(tmp_path: Path) -> None:
+def test_errors_in_overrides_are_those_of_a_recipe(tmp_path: Path) -> None:
     assert complaint(tmp_path, "", "training.sede=2").endswith('did you mean "seed"?')
     assert complaint(tmp_path, "", "training.seed=two") == "training.seed = 'two' must be a whole number"
     assert (
@@ -159,7 +159,7 @@ def test_mistakes_in_overrides_are_told_as_those_in_a_recipe(tmp_path: Path) -> 
     )
 
 
-def test_a_recipe_that_is_not_there_or_not_toml_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_recipe_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such recipe; see recipes/"):
         load_config(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -237,7 +237,7 @@ POSITIVE = st.floats(min_value=0.0, exclude_min=True, allow_nan=False)
 
 @settings(deadline=None, max_examples=50)
 @given(train=TEXTS, folder=TEXTS, factor=POSITIVE, threshold=POSITIVE, bias=st.floats(allow_nan=False))
-def test_a_config_comes_back_from_its_file_unchanged(
+def test_a_dumped_config_loads_unchanged(
     tmp_path_factory: pytest.TempPathFactory, train: str, folder: str, factor: float, threshold: float, bias: float
 ) -> None:
     config = replace(

@@ -36,11 +36,11 @@ def test_final_to_dict_adds_halts_and_cost() -> None:
     assert FINAL.to_dict() == {"type": "final", **rest, "halts": [12, 24], "cost_ratio": 0.1235, "alternatives": others}
 
 
-def test_an_endpoint_says_which_why_and_when() -> None:
+def test_an_endpoint_has_utterance_reason_and_time() -> None:
     assert ENDPOINT.to_dict() == {"type": "endpoint", "utterance": 3, "reason": "pause", "time_seconds": 1.3}
 
 
-def test_attention_says_where_each_head_looked() -> None:
+def test_attention_has_weights_and_halts_of_each_head() -> None:
     assert ATTENTION.to_dict() == {
         "type": "attention",
         "utterance": 3,

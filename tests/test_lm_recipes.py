@@ -1,4 +1,4 @@
-"""The recipes of language models: the paper's sizes, and what a recipe of one kind may not say."""
+"""The recipes of language models: the paper's sizes, and tables of the other kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def complaint(folder: Path, text: str) -> str:
     return str(caught.value).removeprefix(f"{folder / 'r.toml'}: ")
 
 
-def test_a_table_of_the_other_kind_is_a_mistake(tmp_path: Path) -> None:
+def test_a_table_of_the_other_kind_is_an_error(tmp_path: Path) -> None:
     assert complaint(tmp_path, "[language]\nlayers = 3") == 'language requires kind = "lm", not "recogniser"'
     assert complaint(tmp_path, 'kind = "lm"\n[encoder]\nlayers = 3') == 'encoder requires kind = "recogniser", not "lm"'
     assert complaint(tmp_path, 'kind = "language"') == 'kind = \'language\' is not known; it can be "recogniser", "lm"'
@@ -66,7 +66,7 @@ def test_a_value_out_of_range_is_named_with_its_table(tmp_path: Path, setting: s
     assert complaint(tmp_path, f'kind = "lm"\n[language]\n{setting}').startswith(f"language.{setting} must be ")
 
 
-def test_a_stored_language_model_names_its_own_tables_alone(tmp_path: Path) -> None:
+def test_a_stored_language_model_has_only_its_own_tables(tmp_path: Path) -> None:
     config = Config(kind="lm", language=LanguageConfig(layers=3, optimiser="sgd", dropout=0.2))
     (tmp_path / "r.toml").write_text(dump(config))
     assert load_config(tmp_path / "r.toml") == config

@@ -68,7 +68,7 @@ def complaint(model: Path) -> str:
     return message
 
 
-def test_a_folder_comes_back_as_it_was_saved(model: Path) -> None:
+def test_a_saved_folder_loads_unchanged(model: Path) -> None:
     loaded = load_folder(model)
     assert (loaded.path, loaded.config, loaded.vocabulary) == (model, TINY, WORDS)
     np.testing.assert_array_equal(loaded.statistics, FLAT)
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_named(model: Path, name: str, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["noise", "zeros"])
-def test_a_config_that_is_no_text_is_told(model: Path, damage: str) -> None:
+def test_a_config_that_is_not_text_is_an_error(model: Path, damage: str) -> None:
     (model / CONFIG).write_bytes(DAMAGES[damage]((model / CONFIG).read_bytes()))
     assert complaint(model).startswith(f"{model / CONFIG}: damaged (")
 
@@ -121,26 +121,24 @@ def test_a_config_that_is_no_text_is_told(model: Path, damage: str) -> None:
         ("heads = 2", "heads = ", "Invalid value"),
     ],
 )
-def test_a_config_that_does_not_make_sense_is_told_with_the_reason(
-    model: Path, before: str, after: str, expected: str
-) -> None:
+def test_an_invalid_config_is_an_error_with_the_reason(model: Path, before: str, after: str, expected: str) -> None:
     text = (model / CONFIG).read_text()
     (model / CONFIG).write_text(text.replace(before, after, 1))
     assert expected in complaint(model)
 
 
 @pytest.mark.parametrize("change", [{"width": 16}, {"feedforward": 12}, {"kernels": 3}])
-def test_weights_of_another_size_are_told(model: Path, change: dict[str, int]) -> None:
+def test_weights_of_another_size_are_an_error(model: Path, change: dict[str, int]) -> None:
     save_folder(model, replace(TINY, network=replace(TINY.network, **change)), WORDS, FLAT)
     assert f"{WEIGHTS}: damaged or of another model" in complaint(model)
 
 
-def test_weights_of_another_vocabulary_are_told(model: Path) -> None:
+def test_weights_of_another_vocabulary_are_an_error(model: Path) -> None:
     save_folder(model, TINY, Vocabulary("words", ("one", "two", "three")), FLAT)
     assert f"{WEIGHTS}: damaged or of another model" in complaint(model)
 
 
-def test_weights_that_lack_or_exceed_the_network_are_told(model: Path) -> None:
+def test_missing_and_superfluous_weights_are_errors(model: Path) -> None:
     weights = load_file(model / WEIGHTS)
     save_file({name: tensor for name, tensor in weights.items() if name != "ctc.bias"}, model / WEIGHTS)
     assert "damaged or of another model" in complaint(model)
@@ -148,7 +146,7 @@ def test_weights_that_lack_or_exceed_the_network_are_told(model: Path) -> None:
     assert "damaged or of another model" in complaint(model)
 
 
-def test_statistics_of_another_number_of_features_are_told(model: Path) -> None:
+def test_statistics_of_another_number_of_features_are_an_error(model: Path) -> None:
     few = Statistics(np.zeros(NUM_MEL - 1, np.float32), np.ones(NUM_MEL - 1, np.float32))
     save_folder(model, TINY, WORDS, few)
     assert "80 numbers each" in complaint(model)
@@ -194,7 +192,7 @@ def test_a_damaged_file_is_one_sentence(sealed: Path, name: str) -> None:
     assert f"{name}: damaged: its checksum differs" in complaint(sealed)
     (sealed / CHECKSUMS).unlink()
     if name != VOCABULARY:
-        load_folder(sealed)  # without checksums nobody notices
+        load_folder(sealed)  # not detected without checksums
 
 
 def test_damaged_checksums_are_one_sentence(sealed: Path) -> None:
@@ -254,7 +252,7 @@ def test_a_model_can_be_given_another_name(models: Path, model: Path, monkeypatc
             find_named(wrong)
 
 
-def test_what_is_neither_is_told_with_the_names_there_are(models: Path, model: Path) -> None:
+def test_an_unknown_model_is_an_error_with_the_known_names(models: Path, model: Path) -> None:
     for wrong in ("tiny-de", model / "none", model / WEIGHTS):
         with pytest.raises(
             ModelError, match=f"neither a folder nor the name of a model; .*: {model_folder.DEFAULT}, tiny-en$"
@@ -262,7 +260,7 @@ def test_what_is_neither_is_told_with_the_names_there_are(models: Path, model: P
             find(wrong)
 
 
-def test_a_package_without_models_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_models_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_folder, "SHIPPED", tmp_path / "nowhere")
     assert shipped() == {}
     with pytest.raises(ModelError, match=r"known models: none$"):

@@ -1,4 +1,4 @@
-"""A model from somebody else: loading it executes nothing, and reads nothing outside of its folder."""
+"""Untrusted models: loading one executes nothing, and reads nothing outside of its folder."""
 
 from __future__ import annotations
 

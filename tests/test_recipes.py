@@ -36,7 +36,7 @@ def test_a_recipe_builds_its_network(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_says_what_it_learns_from_and_where_it_goes(path: Path) -> None:
+def test_a_recipe_has_its_data_and_folder(path: Path) -> None:
     config = load_config(path)
     assert config.data.train
     assert config.data.dev

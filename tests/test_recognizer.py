@@ -50,7 +50,7 @@ def sound(rate: int, channels: int = 1, kind: str = "float32") -> np.ndarray:
 
 
 def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, pitch: bool = False) -> None:
-    """A model that has learned nothing, but whose CTC hears tokens in the louder half of `sound`."""
+    """An untrained model whose CTC has tokens in the louder half of `sound`."""
     config = Config(
         features=FeaturesConfig(pitch),
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
@@ -136,7 +136,7 @@ def test_pieces_of_a_tenth_of_a_second(recognizer: Recognizer, whole: Callable[.
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_the_random_model_does_speak(whole: Callable[..., list[Event]], rate: int) -> None:
+def test_the_random_model_writes_text(whole: Callable[..., list[Event]], rate: int) -> None:
     """So that these tests do not compare nothing with nothing."""
     events = whole(rate)
     assert finals(events)
@@ -146,17 +146,17 @@ def test_the_random_model_does_speak(whole: Callable[..., list[Event]], rate: in
     assert len({halt for final in finals(whole(16_000)) for halt in final.halts}) >= 3
 
 
-def test_utterances_are_numbered_and_told_in_order(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+def test_utterances_are_numbered_in_order(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
     events, number, text, time = whole(16_000), 0, "", 0.0
     for event in events:
         if isinstance(event, Endpoint):
-            assert event.utterance in (number - 1, number)  # the one that ended, or nobody has spoken
+            assert event.utterance in (number - 1, number)  # the one that ended, or silence
             continue
         assert event.utterance == number
         assert event.text
         assert event.time_seconds >= time
         assert event.delay_seconds >= 0
-        assert event.text.startswith(text)  # with a beam of one nothing is taken back
+        assert event.text.startswith(text)  # with a beam of one nothing is removed
         assert isinstance(event, Final) or event.text != text  # and nothing is said twice
         assert [word.text for word in event.words] == event.text.split()
         time, text = event.time_seconds, event.text
@@ -177,7 +177,7 @@ def test_words_lie_in_order_within_the_sound(recognizer: Recognizer, whole: Call
         assert max(final.halts) * 0.04 <= final.time_seconds
 
 
-def test_sound_as_integers_is_sound_as_floats(recognizer: Recognizer) -> None:
+def test_integer_samples_equal_float_samples(recognizer: Recognizer) -> None:
     integers = sound(16_000, 2, "int16")
     floats = integers.astype(np.float32) / 32768
     assert listen(recognizer, integers, 16_000) == listen(recognizer, floats, 16_000)
@@ -201,7 +201,7 @@ def test_transcribe_is_the_finals_of_a_stream(recognizer: Recognizer, whole: Cal
     assert recognizer.transcribe(sound(16_000), 16_000) == finals(whole(16_000))
 
 
-def test_streams_do_not_disturb_one_another(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
+def test_streams_are_independent(recognizer: Recognizer, whole: Callable[..., list[Event]]) -> None:
     sessions = {rate: recognizer.session() for rate in (8000, 44_100)}
     events: dict[int, list[Event]] = {rate: [] for rate in sessions}
     for tenth in range(24):
@@ -211,7 +211,7 @@ def test_streams_do_not_disturb_one_another(recognizer: Recognizer, whole: Calla
         assert events[rate] + session.finish() == whole(rate)
 
 
-def test_a_wider_beam_is_as_indifferent_to_cutting(folder: Path) -> None:
+def test_chunking_never_changes_an_event_with_a_wider_beam(folder: Path) -> None:
     recognizer = Recognizer.load(folder, beam=4, lookahead_frames=3)
     samples = sound(16_000)
     cut = listen(recognizer, samples, 16_000, [1, 5000, 5001, 20_000, 33_333])
@@ -220,7 +220,7 @@ def test_a_wider_beam_is_as_indifferent_to_cutting(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("attention", ["dacs", "softmax"])
-def test_other_mechanisms_are_as_indifferent_to_cutting(tmp_path: Path, attention: str) -> None:
+def test_chunking_never_changes_an_event_with_other_mechanisms(tmp_path: Path, attention: str) -> None:
     save_random_model(tmp_path, attention, seed=5)
     recognizer = Recognizer.load(tmp_path)
     cut = listen(recognizer, sound(16_000), 16_000, [1, 5000, 5001, 20_000, 33_333])
@@ -230,7 +230,7 @@ def test_other_mechanisms_are_as_indifferent_to_cutting(tmp_path: Path, attentio
 
 @pytest.mark.parametrize("name", shipped_models())
 @pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (44_100, 2), (192_000, 1)])
-def test_shipped_models_are_as_indifferent_to_cutting(name: str, rate: int, channels: int) -> None:
+def test_chunking_never_changes_an_event_of_shipped_models(name: str, rate: int, channels: int) -> None:
     recognizer, samples = Recognizer.load(name), sound(rate, channels)
     cuts = np.random.default_rng(rate).integers(0, len(samples), 30)
     assert listen(recognizer, samples, rate, sorted(cuts)) == listen(recognizer, samples, rate)
@@ -240,10 +240,10 @@ LOOKING = [("hs-dacs", 1), ("hs-dacs", 4), ("mocha", 2), ("cif", 2), ("softmax",
 
 
 @pytest.mark.parametrize(("attention", "beam"), LOOKING)
-def test_who_asks_is_told_where_the_heads_looked(tmp_path: Path, attention: str, beam: int) -> None:
+def test_attention_events_are_optional(tmp_path: Path, attention: str, beam: int) -> None:
     """With any search: once for every token of the final texts, in order, before the text is final; the rest is as it
     is without asking, and no cutting changes any of it."""
-    save_random_model(tmp_path, attention, seed=1 if attention == "triggered" else 5)  # with which it says something
+    save_random_model(tmp_path, attention, seed=1 if attention == "triggered" else 5)  # with which it writes text
     recognizer, samples = Recognizer.load(tmp_path, beam=beam), sound(16_000)
     events = listen(recognizer, samples, 16_000, attention=True)
     assert listen(recognizer, samples, 16_000, [1, 5000, 5001, 20_000, 33_333], attention=True) == events
@@ -268,7 +268,7 @@ def test_who_asks_is_told_where_the_heads_looked(tmp_path: Path, attention: str,
     assert max(w for look in looks for head in look.weights for w in head) > 0.05
 
 
-def test_the_looks_are_those_of_the_network(folder: Path) -> None:
+def test_attention_events_equal_the_weights_of_the_network(folder: Path) -> None:
     plain = Recognizer.load(folder)
     engine = TracingEngine(plain.engine.model)  # type: ignore[attr-defined]
     recognizer = Recognizer(plain.folder, engine, plain.search.config)
@@ -294,7 +294,7 @@ def test_the_threshold_can_be_changed(folder: Path) -> None:
     assert ratios[0] < ratios[1] < ratios[2]
 
 
-def test_audio_seconds_count_the_sound(recognizer: Recognizer) -> None:
+def test_audio_seconds_count_samples(recognizer: Recognizer) -> None:
     session = recognizer.session()
     for samples in np.split(sound(44_100), range(0, 44_100, 441)):
         session.push(samples, 44_100)
@@ -339,7 +339,7 @@ def test_a_session_in_use_by_another_thread_is_refused(recognizer: Recognizer) -
     assert events == listen(recognizer, sound(16_000), 16_000)  # and nothing is lost
 
 
-def test_finishing_twice_brings_nothing(recognizer: Recognizer) -> None:
+def test_finishing_twice_returns_no_events(recognizer: Recognizer) -> None:
     session = recognizer.session()
     session.push(sound(16_000), 16_000)
     session.finish()
@@ -353,7 +353,7 @@ def test_pushing_after_the_end_is_refused(recognizer: Recognizer) -> None:
         session.push(sound(16_000), 16_000)
 
 
-def test_no_sound_brings_no_event(recognizer: Recognizer) -> None:
+def test_no_audio_gives_no_event(recognizer: Recognizer) -> None:
     assert recognizer.session().finish() == []
     assert recognizer.transcribe(np.zeros(0, np.float32), 16_000) == []
     assert recognizer.transcribe(np.zeros(0, np.int16), 44_100) == []
@@ -373,7 +373,7 @@ def test_empty_pushes_change_nothing(recognizer: Recognizer, whole: Callable[...
     np.array([0.0, np.nan, 0.0], np.float32), np.array([np.inf], np.float32), np.zeros((2, 2, 2), np.float32),
     np.zeros(5, np.uint8), np.zeros((5, 65), np.float32), np.float32(1.0), np.array(["a"]),
 ], ids=["nan", "infinite", "three axes", "bytes", "65 channels", "a number", "text"])  # fmt: skip
-def test_what_is_no_sound_is_refused_and_the_stream_goes_on(
+def test_invalid_samples_are_refused_and_the_stream_continues(
     recognizer: Recognizer, whole: Callable[..., list[Event]], wrong: np.ndarray
 ) -> None:
     session, samples = recognizer.session(), sound(8000)
@@ -384,19 +384,19 @@ def test_what_is_no_sound_is_refused_and_the_stream_goes_on(
     assert events + session.finish() == whole(8000)
 
 
-def test_a_changed_rate_is_refused_and_the_stream_goes_on(
+def test_a_changed_rate_is_refused_and_the_stream_continues(
     recognizer: Recognizer, whole: Callable[..., list[Event]]
 ) -> None:
     session, samples = recognizer.session(), sound(8000)
     events = session.push(samples[:7777], 8000)
-    with pytest.raises(AudioError, match="began at 8000 Hz and cannot go on at 16000"):
+    with pytest.raises(AudioError, match="began at 8000 Hz and cannot continue at 16000"):
         session.push(samples[7777:], 16_000)
     events += session.push(samples[7777:], 8000)
     assert events + session.finish() == whole(8000)
 
 
 @pytest.mark.parametrize("rate", [0, -16_000, 3999, 192_001, 16_000.5, True, "16000"])
-def test_rates_that_are_none_are_refused(recognizer: Recognizer, rate: object) -> None:
+def test_invalid_rates_are_refused(recognizer: Recognizer, rate: object) -> None:
     session = recognizer.session()
     with pytest.raises(AudioError, match="sample rate"):
         session.push(sound(16_000), rate)  # type: ignore[arg-type]
@@ -406,12 +406,12 @@ def test_rates_that_are_none_are_refused(recognizer: Recognizer, rate: object) -
 @pytest.mark.parametrize(
     "wrong", [{"beam": 0}, {"lookahead_frames": 0}, {"threshold": 0.0}, {"threshold": float("nan")}, {"lm_weight": 0.5}]
 )
-def test_settings_that_make_no_sense_are_refused(folder: Path, wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused_by_load(folder: Path, wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Recognizer.load(folder, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_session_has_a_delay_budget_of_its_own(folder: Path, recognizer: Recognizer) -> None:
+def test_a_session_has_its_own_delay_budget(folder: Path, recognizer: Recognizer) -> None:
     """Settings of a session are those of a model loaded with them, and change no other session."""
     before = listen(recognizer, sound(16_000), 16_000)
     budgets = ({"lookahead_ms": 80}, {"threshold": 0.25}, {"pause_seconds": 0.08})
@@ -432,7 +432,7 @@ def test_lookahead_is_rounded_to_frames(recognizer: Recognizer, ms: float, frame
 @pytest.mark.parametrize(
     "wrong", [{"lookahead_ms": 0}, {"lookahead_ms": True}, {"threshold": "1"}, {"pause_seconds": -1.0}, {"beem": 3}]
 )
-def test_session_settings_that_make_no_sense_are_refused(recognizer: Recognizer, wrong: dict[str, object]) -> None:
+def test_invalid_session_settings_are_refused(recognizer: Recognizer, wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         recognizer.session(**wrong)  # type: ignore[arg-type]
 

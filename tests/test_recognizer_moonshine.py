@@ -1,4 +1,4 @@
-"""A recogniser of the moonshine family: the cutting of the audio changes nothing, nor does the future."""
+"""A recogniser of the moonshine family: neither chunking nor later audio changes an event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from test_recognizer import VOCABULARY, listen, sound
 
 
 def save_random_model(folder: Path) -> None:
-    """A model that has learned nothing, but whose CTC hears tokens in one half of `sound`."""
+    """An untrained model whose CTC has tokens in one half of `sound`."""
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=16, family="moonshine"),
         encoder=EncoderConfig(2, left_frames=7, centre_frames=3, right_frames=2, mode="reuse"),
@@ -56,7 +56,7 @@ def whole(recognizer: Recognizer) -> list[Event]:
     return listen(recognizer, sound(16_000), 16_000)
 
 
-def test_the_random_model_does_speak(whole: list[Event]) -> None:
+def test_the_random_model_writes_text(whole: list[Event]) -> None:
     finals = [event for event in whole if isinstance(event, Final)]
     assert len({final.text for final in finals}) > 1
     assert any(len(final.halts) > 1 for final in finals)
@@ -80,7 +80,7 @@ def test_chunking_never_changes_an_event(recognizer: Recognizer, whole: list[Eve
     assert listen(recognizer, samples, 16_000, sorted([*cuts, *single])) == whole
 
 
-def test_what_comes_later_changes_no_event_of_before(recognizer: Recognizer, whole: list[Event]) -> None:
+def test_later_audio_does_not_change_earlier_events(recognizer: Recognizer, whole: list[Event]) -> None:
     samples, cut = sound(16_000).copy(), 20_000
     samples[cut:] = 0.9 * np.random.default_rng(2).standard_normal(len(samples) - cut).astype(np.float32).clip(-1, 1)
     before = [event for event in whole if event.time_seconds <= cut / 16_000]

@@ -45,7 +45,7 @@ def test_every_mechanism_is_a_system_and_so_is_the_offline_transformer(script: M
         assert config.encoder.mode == expected.get(name, "reuse")
 
 
-def test_what_is_finished_is_not_repeated_unless_asked_for(
+def test_finished_systems_are_not_repeated_without_again(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -87,5 +87,5 @@ def test_every_system_learns_to_stream(name: str, script: ModuleType, corpus: Pa
     (system,) = (system for system in script.systems() if system.name == name)
     result = script.result_of(system, tmp_path, corpus)
     assert result["counts"]["words"] > 100
-    assert result["decoder_alone"] < 0.6  # CTC would carry a decoder that heard nothing
+    assert result["decoder_alone"] < 0.6  # CTC would hide a decoder that ignores the audio
     assert result["error_rate"] < 0.05, [one for one in result["outcomes"] if one["reference"] != one["hypothesis"]]

@@ -1,11 +1,11 @@
-"""What a person might pick instead for strings of digits: the shipped model beside Moonshine and PocketSphinx.
+"""Recognition of digit strings: the shipped model compared with Moonshine and PocketSphinx.
 
     python benchmarks/peers/digits.py MANIFEST [--limit 100] [--folder runs/peers]
 
-Each recogniser runs in an environment of its own, made under the folder the first time; one that cannot be installed
-gets a row that says so. All hear the same recordings, in pieces of 0.1 s, one recogniser after the other. Processor
-time counts. Texts are compared as digit words: figures are spelt out, "oh" is zero, case and marks do not count; other
-words stay, and are errors.
+Each recogniser runs in its own virtual environment, created under the folder in the first run; if it cannot be
+installed, its row has the reason. All get the same recordings, in chunks of 0.1 s, one recogniser after the other.
+Times are CPU times. Texts are compared as digit words: figures are spelt out, "oh" is zero, case and punctuation do not
+count; other words are errors.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ FIGURES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 def normalised(text: str) -> str:
-    """Digit words, whatever way they were written in."""
+    """A text in digit words."""
     words = re.sub(r"[^a-z0-9']+", " ", re.sub(r"(\d)", r" \1 ", text.lower())).split()
     spelt = [FIGURES[int(word)] if word.isdigit() else word for word in words]
     return " ".join("zero" if word in ("oh", "o") else word for word in spelt)
 
 
 def environment(folder: Path, name: str) -> Path:
-    """The Python of a peer's environment, made if it is not there."""
+    """The Python of a peer's environment, which is created if it is missing."""
     python = folder / name / "bin" / "python"
     if not python.exists():
         venv.create(folder / name, with_pip=True)
@@ -72,7 +72,7 @@ def prepare(manifest: Path, limit: int | None, out: Path) -> dict[str, str]:
 
 
 def size_mb(python: Path) -> float:
-    """The environment on disk, without what installs packages."""
+    """The size of the environment on disk, without package installers."""
     packages = python.parent.parent / "lib"
     left_out = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
     files = (path for path in packages.rglob("*") if path.is_file() and not set(path.parts) & set(left_out))
@@ -99,7 +99,7 @@ def row(name: str, result: dict, texts: dict[str, str], megabytes: str) -> str:
 
 
 def export(folder: Path) -> None:
-    """The shipped model in int8, as it is now."""
+    """Export the current shipped model in int8."""
     command = [sys.executable, "-m", "headsync", "export", "digits-en", str(folder), "--int8"]
     subprocess.run(command, check=True, capture_output=True, text=True)
 

@@ -1,9 +1,9 @@
-"""Streams recordings through one recogniser in pieces of 0.1 s; runs in that recogniser's own environment.
+"""Streams recordings through one recogniser in chunks of 0.1 s; runs in that recogniser's own environment.
 
     python drive.py NAME FOLDER
 
-FOLDER holds recordings as raw 16 kHz 16-bit samples. Prints one JSON object: for each recording the text, the processor
-seconds that it took, and those of them that it took after its end; and what loading took, and memory.
+FOLDER contains recordings as raw 16 kHz 16-bit samples. Prints one JSON object: for each recording the text, its CPU
+seconds, and those after its end; and the loading time and memory.
 """
 
 import json

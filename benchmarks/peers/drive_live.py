@@ -2,10 +2,10 @@
 
     python drive_live.py NAME FOLDER [MODEL]
 
-FOLDER holds recordings as raw 16 kHz 16-bit samples. A piece of 0.1 s is pushed when it would have been spoken. Prints
-one JSON object: for each recording what was displayed, and when, by the audio that was pushed and with computing time.
-Computing time is processor time, so that other programs on the computer do not count: a call begins when its audio is
-there and the previous call is done.
+FOLDER contains recordings as raw 16 kHz 16-bit samples, which are pushed in real time in chunks of 0.1 s. Prints one
+JSON object: for each recording the displayed texts and their times, by pushed audio and with computing time. Computing
+time is CPU time, so that other programs on the computer do not count: a call begins when its audio has arrived and the
+previous call has ended.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""ESPnet's streaming Transformer and headsync, side by side: random weights, the same sizes, the same rate of tokens.
+"""ESPnet's streaming Transformer compared with headsync: random weights, the same sizes, the same rate of tokens.
 
     python benchmarks/peers/espnet.py [--classes 52 5000] [--beam 10] [--seconds 10 30] [--timeout 30]
 
-Both have 6 encoder and 12 decoder layers (256, 4 heads, 2048) and CTC, and are searched jointly, on one thread: ESPnet
-by its contextual block encoder and its blockwise synchronous beam search, as they come (limits on the history, which it
-has, are off by default), headsync by isolated windows 16 | 16 | 16 and HS-DACS. For every row both run, one after the
-other, each in a process of its own. Figures are processor seconds for a second of sound, and the most memory that the
-process had. ESPnet runs in an environment of its own, made the first time. Where it takes longer than the timeout, in
-minutes of processor time, its row tells how far it had come; what it costs a second is then that of the sound so far.
+Both have 6 encoder and 12 decoder layers (256, 4 heads, 2048), CTC and a joint search, on one thread: ESPnet with its
+contextual block encoder and its blockwise synchronous beam search, with default settings (limits on the history are
+off), headsync with isolated windows 16 | 16 | 16 and HS-DACS. For every row both run, one after the other, each in a
+separate process. Figures are CPU seconds per second of audio, and peak memory. ESPnet runs in its own virtual
+environment, created in the first run. If it exceeds the timeout, in minutes of CPU time, its row has the audio
+processed so far, and the cost is that of this audio.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from headsync.engine.random_model import untrained
 
 THEIRS, OURS = (Path(__file__).parent / name for name in ("espnet_stream.py", "headsync_stream.py"))
-RATES = {52: 15.0}  # tokens in a second: characters; of larger vocabularies words and pieces
+RATES = {52: 15.0}  # tokens per second: characters; larger vocabularies have words or subwords
 RATE = 4.0
 ALONE = ["torch==2.13.0"]
 WITHOUT_DEPENDENCIES = ["espnet==202511"]
@@ -36,7 +36,7 @@ NEEDED = [
 
 
 def environment(folder: Path) -> Path:
-    """The Python of ESPnet's environment, made if it is not there."""
+    """The Python of ESPnet's environment, which is created if it is missing."""
     python = folder / "espnet" / "bin" / "python"
     if not python.exists():
         venv.create(folder / "espnet", with_pip=True)
@@ -46,17 +46,17 @@ def environment(folder: Path) -> Path:
 
 
 def run(*command: object) -> dict[str, Any]:
-    """What a driver prints last."""
+    """The last line that a driver prints, parsed."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{command[1]} failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}")
+        sys.exit(f"{command[1]} failed: {(done.stderr.strip().splitlines() or ['no error message'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def row(classes: int, beam: int, seconds: float, theirs: dict[str, Any], own: dict[str, Any]) -> str:
     cost = f"{theirs['total_cpu_rtf']:.2f} s"
     if not theirs["ended"]:
-        cost += f", ended after {theirs['heard']:.0f} s of sound and {theirs['computing'] / 60:.0f} min"
+        cost += f", ended after {theirs['processed']:.0f} s of audio and {theirs['computing'] / 60:.0f} min"
     first = f"{theirs['first_token']:.2f} s" if theirs["first_token"] else "-"
     faster = theirs["total_cpu_rtf"] / own["total_cpu_rtf"]
     return (
@@ -77,7 +77,7 @@ def main() -> None:
         python = environment(given.folder.resolve())
     except subprocess.CalledProcessError as error:
         sys.exit(f"ESPnet could not be installed: {error.stderr.decode().strip().splitlines()[-1]}")
-    print("| classes | beam | sound | ESPnet | headsync | times faster | first token: ESPnet | headsync ", end="")
+    print("| classes | beam | audio | ESPnet | headsync | times faster | first token: ESPnet | headsync ", end="")
     print("| memory: ESPnet | headsync |\n|---|---|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as models:
         for classes in given.classes:

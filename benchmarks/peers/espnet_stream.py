@@ -2,14 +2,14 @@
 
     python espnet_stream.py --classes 5000 --beam 10 --seconds 10 [--rate 4] [--timeout 30]
 
-Random features come in pieces of 0.64 s, to the contextual block encoder and from there to the blockwise synchronous
-beam search, whose scores are the decoder's and CTC's. Random weights would end a text at once or never, so the decoder
-is paced: all its operations run, and then its scores are changed, so that hypotheses grow while fewer tokens have been
-written than the rate asks for in the frames that have come, and call for the end otherwise, which ESPnet takes to mean
-that the block is exhausted.
+Random features arrive in chunks of 0.64 s and pass through the contextual block encoder and the blockwise synchronous
+beam search, which uses the scores of decoder and CTC. Random weights would end a text immediately or never, so the
+decoder is paced: all its operations run, and then its scores are changed. Hypotheses grow while they have fewer tokens
+than the rate requires for the frames so far; otherwise they prefer <eos>, by which ESPnet detects that the block is
+exhausted.
 
-Prints one JSON object. Times are processor seconds on one thread; after `timeout` minutes of them it stops, and tells
-how far it had come.
+Prints one JSON object. Times are CPU seconds on one thread; after `timeout` minutes of them it stops, and reports the
+audio processed so far.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from peak import peak_mb
 
 PIECE_FRAMES = 64  # of 10 ms
 ENCODER_FRAME_SECONDS = 0.04
-NEVER = -1e12  # below what ESPnet's CTC gives to the impossible, 1e10
+NEVER = -1e12  # below the score of impossible tokens in ESPnet's CTC, -1e10
 WARM_UP_SECONDS = 3.0
 
 
 def pace(decoder, rate, end):
-    """Let the decoder write so many tokens in a second, whatever it would say."""
+    """Make the decoder emit `rate` tokens per second."""
     unpaced = decoder.batch_score
 
     def paced(texts, states, frames, *more):
@@ -45,7 +45,7 @@ def pace(decoder, rate, end):
 
 
 def recogniser(classes, beam, rate):
-    """The encoder, and the search over what it gives."""
+    """The encoder and the search."""
     encoder, decoder, ctc = (network.eval() for network in networks(classes))
     end = classes - 1
     pace(decoder, rate, end)
@@ -68,23 +68,23 @@ def recogniser(classes, beam, rate):
 
 @torch.no_grad()
 def stream(encoder, search, seconds, most):
-    """Computing, sound heard, sound heard at the first token, tokens at the end."""
+    """CPU seconds, seconds of audio processed, seconds of audio before the first token, number of tokens."""
     features = torch.randn(1, round(100 * seconds), MEL)
     search.reset()
     state, first, texts, began = None, None, [], time.process_time()
     for start in range(0, features.shape[1], PIECE_FRAMES):
         piece = features[:, start : start + PIECE_FRAMES]
-        heard = (start + piece.shape[1]) / 100
+        processed = (start + piece.shape[1]) / 100
         final = start + PIECE_FRAMES >= features.shape[1]
         frames, _, state = encoder(
             piece.clone(), torch.tensor([piece.shape[1]]), state, is_final=final, infer_mode=True
         )
         texts = search(frames[0], is_final=final)
         if first is None and texts and len(texts[0].yseq) > 2:  # the start, a token, the end
-            first = heard
+            first = processed
         if time.process_time() - began > most:
             break
-    return time.process_time() - began, heard, first, len(texts[0].yseq) - 2 if texts else 0
+    return time.process_time() - began, processed, first, len(texts[0].yseq) - 2 if texts else 0
 
 
 def main():
@@ -98,9 +98,14 @@ def main():
     torch.set_num_threads(1)
     encoder, search = recogniser(given.classes, given.beam, given.rate)
     stream(encoder, search, WARM_UP_SECONDS, given.timeout * 60)
-    computing, heard, first, tokens = stream(encoder, search, given.seconds, given.timeout * 60)
-    figures = {"computing": computing, "heard": heard, "total_cpu_rtf": computing / heard, "first_token": first}
-    ended = heard >= round(given.seconds, 2)
+    computing, processed, first, tokens = stream(encoder, search, given.seconds, given.timeout * 60)
+    figures = {
+        "computing": computing,
+        "processed": processed,
+        "total_cpu_rtf": computing / processed,
+        "first_token": first,
+    }
+    ended = processed >= round(given.seconds, 2)
     print(json.dumps({**figures, "peak_rss_mb": peak_mb(), "tokens": tokens, "ended": ended}))
 
 

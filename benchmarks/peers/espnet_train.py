@@ -1,4 +1,4 @@
-"""Training steps of ESPnet's streaming Transformer and their bare matrix products; runs in ESPnet's own environment.
+"""Training steps of ESPnet's streaming Transformer and their matrix products alone; runs in ESPnet's own environment.
 
     python espnet_train.py --classes 5000 --rounds 5 [--rows 8 --frames 1000 --tokens 40]
 

@@ -1,8 +1,8 @@
-"""A live stream through a headsync model of random weights, paced as ESPnet's is; needs no PyTorch.
+"""A live stream through a headsync model with random weights, paced like ESPnet's; requires no PyTorch.
 
     python headsync_stream.py MODEL --beam 10 --seconds 10 [--rate 4]
 
-Noise comes in pieces of 0.1 s. Prints one JSON object, as `espnet_stream.py` does.
+Noise arrives in chunks of 0.1 s. Prints one JSON object, as `espnet_stream.py` does.
 """
 
 import argparse
@@ -25,7 +25,7 @@ WARM_UP_SECONDS = 3.0
 
 
 def stream(folder, engine, beam, seconds, rate):
-    """Computing, and the sound heard at the first token."""
+    """CPU seconds, and seconds of audio before the first token."""
     paced = PacedEngine(engine, rate, folder)
     session = Recognizer(folder, paced, replace(folder.config.decoding, beam=beam)).session()
     sound = 0.1 * np.random.default_rng(1).standard_normal(round(seconds * RATE)).astype(np.float32)
@@ -50,7 +50,7 @@ def main():
     engine = load_engine(folder)
     stream(folder, engine, given.beam, WARM_UP_SECONDS, given.rate)
     computing, first = stream(folder, engine, given.beam, given.seconds, given.rate)
-    figures = {"computing": computing, "heard": given.seconds, "total_cpu_rtf": computing / given.seconds}
+    figures = {"computing": computing, "processed": given.seconds, "total_cpu_rtf": computing / given.seconds}
     print(json.dumps({**figures, "first_token": first, "peak_rss_mb": peak_mb()}))
 
 

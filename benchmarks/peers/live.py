@@ -1,11 +1,11 @@
-"""Streaming recognisers side by side: errors, delays and stability on the same recordings, fed in real time.
+"""A comparison of streaming recognisers: errors, delays and stability on the same recordings, fed in real time.
 
     python benchmarks/peers/live.py MANIFEST [--limit 40] [--model english] [--normalise english] [--plot FILE]
 
 headsync, a small Vosk model (also with a grammar of digits), PocketSphinx, and Moonshine, which decodes the growing
-audio again and again. Each runs in an environment of its own, made under the folder the first time. All delays have the
-definitions of `headsync evaluate`, with the reference word times beside the manifest. Texts are compared after the
-English normalisation of Whisper, or as digit words, as in `digits.py`. Computing time is processor time.
+audio repeatedly. Each runs in its own virtual environment, created under the folder in the first run. All delays have
+the definitions of `headsync evaluate`, with the reference word times beside the manifest. Texts are compared after the
+English normalisation of Whisper, or as digit words, as in `digits.py`. Computing time is CPU time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def vosk_model(folder: Path) -> Path:
 
 
 def run(name: str, sounds: Path, folder: Path, model: str) -> dict:
-    """What a recogniser displayed, by recording."""
+    """The texts that a recogniser displayed, by recording."""
     where = PEERS[name]
     python = environment(folder, where) if where else Path(sys.executable)
     given = str(vosk_model(folder)) if where == "vosk" else model
@@ -89,8 +89,8 @@ def measured(
     for name, result in results.items():
         stream = events_of(result["shown"], normalised)
         stream = TimedEvents(stream.events, result["seconds"], stream.wall_seconds)
-        heard = " ".join(said[-1][0].text for said in stream.utterances())
-        counts += count_errors(normalised(texts[name]), heard)
+        hypothesis = " ".join(said[-1][0].text for said in stream.utterances())
+        counts += count_errors(normalised(texts[name]), hypothesis)
         delays += measure_delays(stream, times[name], len(texts[name].split()))
         stability += measure_stability(stream)
     seconds = sum(result["seconds"] for result in results.values())

@@ -1,4 +1,4 @@
-"""One recording of joined digits, from its seed to the samples; `prepare_digits.py` says which ones to make.
+"""One recording of joined digits, from its seed to the samples; `prepare_digits.py` lists the recordings.
 
 Single digits are trimmed, placed into their speaker's own background noise, and overlapped or separated. Hard strings
 are also stretched, surrounded by other speech and degraded. A recording depends only on the sources, the seed, its part
@@ -231,7 +231,7 @@ def _gap(generator: Generator) -> int:
 
 
 def _levelled(pieces: Sequence[FloatArray], style: Style, generator: Generator) -> tuple[list[FloatArray], list[float]]:
-    """The pieces, at nearly equal levels if the style says so, and the gains."""
+    """The pieces, at nearly equal levels if the style requires it, and the gains."""
     if not style.equal_levels:
         return list(pieces), [1.0] * len(pieces)
     gains = [0.05 * audio_effects.decibel(generator.uniform(-3.0, 3.0)) / _amplitude(piece) for piece in pieces]

@@ -12,8 +12,8 @@ the teacher's variance left unexplained + Kullback-Leibler divergence of the fro
 teacher's and on the student's states, given the tokens that the teacher reads (`label.py tiny`; rows with an utterance
 that was not read give the first part only).
 
-The rate rises, stays, and falls to zero over the last third of the updates. The moving average of the weights (EMA) is
-what is evaluated and kept. A checkpoint is model.safetensors (EMA), training.safetensors (weights and moments) and
+The rate rises, stays constant, and falls to zero over the last third of the updates. The moving average of the weights
+(EMA) is evaluated and saved. A checkpoint is model.safetensors (EMA), training.safetensors (weights and moments) and
 state.json. The data of an update depends on its number only, so a run can be stopped and continued.
 """
 
@@ -61,7 +61,7 @@ SHAPES = (  # left, centre, right in seconds, and how often
     ((10.32, 0.672, 0.672), 0.14),
     ((5.16, 0.384, 0.384), 0.08),
 )
-LONGEST = 30  # seconds that the teacher hears at once
+LONGEST = 30  # seconds of the teacher's longest input
 TABLE = (
     (10.32, 0.24, 0.24),
     (10.32, 0.48, 0.24),
@@ -88,9 +88,9 @@ class Config:
 
 
 class Row(NamedTuple):
-    """What the student hears, what the teacher hears, and what it reads in it (if known)."""
+    """The student's input, the teacher's input, and the tokens that the teacher reads in it (if known)."""
 
-    heard: np.ndarray
+    noisy: np.ndarray
     clean: np.ndarray
     tokens: list[int] | None
 
@@ -107,13 +107,13 @@ class Corpora:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in readings that were written since."""
+        """Load readings that were written since."""
         for corpus in self.utterances:
             found = readings(LABELS / f"{corpus}-tiny.jsonl")
             self.tokens |= {key: row["tokens"] for key, row in found.items() if row["tokens"]}
 
     def draw(self, read: bool, rng: np.random.Generator) -> Utterance:
-        """One utterance; if asked for, one with a reading where there is any."""
+        """One utterance; with `read`, one that has a reading, if there is any."""
         names = list(self.utterances)
         weights = np.array([MIXTURE[name] for name in names])
         for _ in range(50):
@@ -128,7 +128,7 @@ def build_row(corpora: Corpora, config: Config, rng: np.random.Generator) -> Row
     """One utterance, or several with pauses."""
     limit = int(rng.uniform(*config.row_seconds) * RATE) if rng.random() < 0.65 else 0
     lead = int(rng.uniform(0, 1.5) * RATE) if rng.random() < 0.3 else 0
-    heard, clean = [np.zeros(lead, np.float32)], [np.zeros(lead, np.float32)]
+    noisy, clean = [np.zeros(lead, np.float32)], [np.zeros(lead, np.float32)]
     tokens: list[list[int] | None] = []
     length, read = lead, rng.random() < 0.7
     while True:
@@ -138,12 +138,12 @@ def build_row(corpora: Corpora, config: Config, rng: np.random.Generator) -> Row
         if tokens and length + len(samples) > limit:
             break
         clean += [samples, pause]
-        heard += [augmented(samples, rng), pause]
+        noisy += [augmented(samples, rng), pause]
         tokens.append(corpora.tokens.get(utterance.id))
         length += len(samples) + len(pause)
         if length >= limit:
             break
-    row = np.concatenate(heard)
+    row = np.concatenate(noisy)
     background = noise(len(row), rng) * np.float32(10 ** (rng.uniform(-75, -45) / 20))
     texts = [t for t in tokens if t is not None]
     whole = [token for text in texts for token in text] if len(texts) == len(tokens) else None
@@ -165,7 +165,7 @@ class Losses(NamedTuple):
 
 def row_losses(student: Encoder, teacher: Encoder, decoder: Decoder, row: Row, shape: Shape, phase: int) -> Losses:
     """Compare the student's states of a row with the teacher's."""
-    front, _ = student.front(torch.from_numpy(row.heard[: len(row.clean)])[None])
+    front, _ = student.front(torch.from_numpy(row.noisy[: len(row.clean)])[None])
     x = F.pad(front, (0, 0, phase, 0))
     with mixed_precision():
         states = student.blocks(x, shape, torch.arange(x.shape[1])[None] >= phase)[:, phase:].float()
@@ -202,9 +202,9 @@ def train(config: Config, schedule: Schedule, folder: Path) -> None:
     sizes, chances = [Shape.of(*s) for s, _ in SHAPES], np.array([p for _, p in SHAPES])
     saved = time.monotonic()
     while not run.is_over:
-        rng, sums, heard = np.random.default_rng([config.seed, run.updates]), np.zeros(4), 0.0
+        rng, sums, processed = np.random.default_rng([config.seed, run.updates]), np.zeros(4), 0.0
         start = time.monotonic()
-        while heard < config.seconds:
+        while processed < config.seconds:
             row = build_row(corpora, config, rng)
             shape = sizes[rng.choice(len(sizes), p=chances / chances.sum())]
             phase = int(rng.integers(shape.centre)) if rng.random() < 0.7 else 0
@@ -215,7 +215,7 @@ def train(config: Config, schedule: Schedule, folder: Path) -> None:
             sums += [
                 float(value) for value in (loss.error.detach(), loss.variance, loss.divergence.detach(), loss.tokens)
             ]
-            heard += seconds
+            processed += seconds
         run.update()
         figures = f"unexplained {sums[0] / sums[1]:.4f} divergence {sums[2] / max(1, sums[3]):.4f}"
         print(f"{run.updates} {figures} {time.monotonic() - start:.1f} s", flush=True)
@@ -256,7 +256,7 @@ class Prepared(NamedTuple):
 
 @torch.no_grad()
 def prepared(utterances: Sequence[Utterance], teacher: Encoder, peak: float | None = None) -> list[Prepared]:
-    """Batches of test utterances with the teacher's states; `peak`: level in dBFS at which the student hears them."""
+    """Batches of test utterances with the teacher's states; `peak`: peak level of the student's input in dBFS."""
     found = []
     for batch in batches(utterances, 180.0, 24):
         rows = [samples_of(u) for u in batch]
@@ -297,7 +297,7 @@ def measured(test: Sequence[Prepared], decoder: Decoder, states_of: partial[Tens
 
 @torch.no_grad()
 def step_cost(encoder: Encoder, shape: Shape, samples: Tensor) -> float:
-    """CPU seconds per second of sound, block by block on one thread (best of two)."""
+    """CPU seconds per second of audio, block by block on one thread (best of two)."""
     best = np.inf
     for _ in range(2):
         start = time.process_time()

@@ -7,7 +7,7 @@
 
 The encoder is Moonshine tiny's original one with full context. CTC over letters has one convolution of 5 states and
 one feed-forward layer on top. CTC alone learns short spikes inside words. Subtracting PRIOR times the log of the mean
-probability of each class before the loss makes letters as long as they sound (Huang et al. 2024, "Less peaky and more
+probability of each class before the loss gives letters their full duration (Huang et al. 2024, "Less peaky and more
 accurate CTC forced alignment by label priors"). A word begins with its first letter's first frame and ends after its
 last letter's last frame.
 """
@@ -92,7 +92,7 @@ def loss(head: Head, states: Sequence[Tensor], texts: Sequence[Sequence[int]]) -
 
 
 def train(updates: int) -> None:
-    """Two passes or so over train-clean-5; the states stay in memory."""
+    """About two passes over train-clean-5; the states stay in memory."""
     encoder, rng = Encoder.pretrained().eval(), np.random.default_rng(1)
     run = Run(Head(), Schedule(1e-3, 50, updates, 0.99), FOLDER)
     utterances = read_manifest("librispeech", "train")
@@ -138,7 +138,7 @@ def best_path(log_p_TC: np.ndarray, classes: Sequence[int]) -> list[int]:
 
 @torch.no_grad()
 def align(encoder: Encoder, head: Head, samples: np.ndarray, words: Sequence[str]) -> list[tuple[float, float]] | None:
-    """Start and end of each word in seconds; None where a word has no letters or the speech is too short."""
+    """Start and end of each word in seconds; None if a word has no letters or the speech is too short."""
     classes, owners = spelling(words)
     states = full_states(encoder, [samples])[0]
     if len(set(owners)) <= len(words) or len(states) < len(classes):

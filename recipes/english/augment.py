@@ -1,4 +1,4 @@
-"""Changes of speech that a stream must stand: level, clipping, noise, telephone band, companding, silence around."""
+"""Augmentation for robust streams: level, clipping, noise, telephone band, companding, surrounding silence."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@
     python recipes/english/cache.py dev --checkpoint runs/english/adapt/last
 
 States are half precision, (frames, 288) under ID#COPY in shards of 256 utterances (a second of speech takes 24
-kB); index.jsonl says where each is. Copy 0 is the recording as it is, at the start of a stream. In other copies it is
+kB); index.jsonl has the location of each. Copy 0 is the unchanged recording, at the start of a stream. Other copies are
 cut out of a stream of up to 40 s of utterances with pauses, so that most have other speech before them and any block
-phase: the encoder's states move with the time since the start of a stream (for some 15 s, then no more), and a decoder
-has to know both. In training these copies have random level, noise and telephone band (`augment.py`). The folder's
+phase: the encoder's states change with the time since the start of a stream (for about 15 s), and a decoder has to
+learn both. In training these copies have random level, noise and telephone band (`augment.py`). The folder's
 encoder.json names the checkpoint and the sizes. A run that was stopped continues with the next shard.
 """
 
@@ -43,7 +43,7 @@ def labelled() -> list[tuple[str, Utterance]]:
     """Training utterances with a final text (`label.py merge`), in a fixed random order, with their corpus."""
     path = LABELS / "train.jsonl"
     if not path.is_file():
-        raise SystemExit(f"{path}: not there; run `python recipes/english/label.py merge` first")
+        raise SystemExit(f"{path}: not found; run `python recipes/english/label.py merge` first")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     names = {row["id"]: row["corpus"] for row in rows}
     fields = Utterance.__dataclass_fields__
@@ -52,7 +52,7 @@ def labelled() -> list[tuple[str, Utterance]]:
 
 
 def development(count: int) -> list[tuple[str, Utterance]]:
-    """The first utterances of the fixed order of each development set, formatted as tiny reads them where it did."""
+    """The first utterances of each development set in a fixed order, with tiny's formatting if it has read them."""
     found = []
     for corpus in ("librispeech", "commonvoice", "harpervalley"):
         read = readings(LABELS / f"{corpus}-dev-tiny.jsonl")
@@ -65,7 +65,7 @@ def development(count: int) -> list[tuple[str, Utterance]]:
 
 @torch.no_grad()
 def states_of(encoder: Encoder, rows: Sequence[np.ndarray], shape: Shape) -> list[Tensor]:
-    """Streaming states of some recordings, each a stream of its own."""
+    """Streaming states of some recordings, each a separate stream."""
     samples, lengths = padded(rows)
     front, _ = encoder.front(samples)
     frames = torch.tensor([frames_of(int(n)) for n in lengths])
@@ -75,7 +75,7 @@ def states_of(encoder: Encoder, rows: Sequence[np.ndarray], shape: Shape) -> lis
 
 
 def streams(utterances: Sequence[Utterance], rng: np.random.Generator) -> Iterator[list[Utterance]]:
-    """Utterances in random order, some 40 s together."""
+    """Utterances in random order, in groups of up to 40 s."""
     stream: list[Utterance] = []
     for i in rng.permutation(len(utterances)):
         if stream and sum(u.seconds for u in stream) + utterances[i].seconds > STREAM:
@@ -125,22 +125,22 @@ def write_shard(
 def write(
     name: str, checkpoint: Path | None, chosen: Sequence[tuple[str, Utterance]], copies: int, hours: float
 ) -> None:
-    """Write all shards of a cache that are not there yet."""
+    """Write all missing shards of a cache."""
     folder, shape, encoder = FOLDER / name, Shape.of(*SIZE), Encoder.pretrained().eval()
     folder.mkdir(parents=True, exist_ok=True)
-    told = {"checkpoint": str(checkpoint), "size": SIZE, "updates": 0}
+    description = {"checkpoint": str(checkpoint), "size": SIZE, "updates": 0}
     if checkpoint is not None:
         encoder.load_state_dict(load_file(checkpoint / "model.safetensors"))
-        told["updates"] = json.loads((checkpoint / "state.json").read_text())["updates"]
-    (folder / "encoder.json").write_text(json.dumps(told))
+        description["updates"] = json.loads((checkpoint / "state.json").read_text())["updates"]
+    (folder / "encoder.json").write_text(json.dumps(description))
     corpora = {u.id: (corpus, u.text) for corpus, u in chosen}
-    index, began, heard = folder / "index.jsonl", time.monotonic(), 0.0
+    index, began, processed = folder / "index.jsonl", time.monotonic(), 0.0
     done = {(row["file"]) for row in read_index(name)}
     for start in range(0, len(chosen), SHARD):
         part = [u for _, u in chosen[start : start + SHARD]]
-        if heard > 3600 * hours:
+        if processed > 3600 * hours:
             break
-        heard += sum(u.seconds for u in part)
+        processed += sum(u.seconds for u in part)
         for copy in range(copies) if copies > 1 else [start // SHARD % 2]:
             path = folder / f"{start // SHARD:05d}-{copy}.safetensors"
             if path.name in done:
@@ -150,7 +150,7 @@ def write(
                 for line in lines:
                     corpus, text = corpora[line["id"]]
                     out.write(json.dumps(line | {"corpus": corpus, "text": text}, ensure_ascii=False) + "\n")
-        print(f"{name}: {heard / 3600:.2f} h, {(time.monotonic() - began) / heard:.3f} x real time", flush=True)
+        print(f"{name}: {processed / 3600:.2f} h, {(time.monotonic() - began) / processed:.3f} x real time", flush=True)
 
 
 def read_index(name: str) -> list[Line]:
@@ -173,7 +173,7 @@ class States:
 
 
 def length_batches(rows: Sequence[Line], frames: int, rng: np.random.Generator) -> Iterator[list[Line]]:
-    """One pass: rows of similar length together, at most so many padded frames, the batches in random order."""
+    """One pass in batches of similar length, at most `frames` with padding, in random order."""
     ordered = sorted(rows, key=lambda row: row["frames"] * rng.uniform(0.9, 1.1))
     found: list[list[Line]] = [[]]
     for row in ordered:
@@ -187,9 +187,11 @@ def length_batches(rows: Sequence[Line], frames: int, rng: np.random.Generator) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["train", "dev"])
-    parser.add_argument("--checkpoint", type=Path, help="folder with model.safetensors; none: the untrained encoder")
-    parser.add_argument("--name", help="folder under runs/english/cache (train and dev unless told)")
-    parser.add_argument("--copies", type=int, default=2, help="1: each shard once, copy 0 and copy 1 in turn")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="folder with model.safetensors (default: the untrained encoder)"
+    )
+    parser.add_argument("--name", help="folder under runs/english/cache (default: train or dev)")
+    parser.add_argument("--copies", type=int, default=2, help="1: each shard once, alternately copy 0 and copy 1")
     parser.add_argument("--hours", type=float, default=1000.0)
     parser.add_argument("--utterances", type=int, default=100, help="of each development set")
     arguments = parser.parse_args()

@@ -3,15 +3,15 @@
     python recipes/english/convert.py hs-dacs --minutes 20    # fit, train, save runs/english/convert/hs-dacs
     python recipes/english/convert.py table                   # accuracy of all conversions that exist
 
-The accumulation mechanisms weigh a frame by p = sigmoid(energy) and stop where the running sum of p passes a threshold,
-where softmax divides exp(energy) by its sum Z. p is near softmax's weight if log Z is subtracted from the energy. log Z
-depends on the query only, and is fitted by an affine function of it: q . b + c. That is a bias of the key projection,
-to which softmax is blind. Conversion:
+The accumulation mechanisms weight a frame by p = sigmoid(energy) and stop when the running sum of p exceeds a
+threshold; softmax divides exp(energy) by its sum Z. p is close to softmax's weight if log Z is subtracted from the
+energy. log Z depends on the query only, and is fitted by an affine function of it: q . b + c. That is a bias of the key
+projection, which has no effect on softmax. Conversion:
 
 1. `fit`: one pass of the softmax decoder over some utterances gives b and c of each head by least squares.
-2. `train`: all layers but the embeddings learn from the texts, first without halting, then with it. Cross-entropy alone
-   does not ask a step to halt (the sums stay near 0.6 of the threshold and every step reads to the end), so what a sum
-   lacks to REACH times the threshold is part of the loss.
+2. `train`: all layers but the embeddings are trained on the texts, first without halting, then with it. Cross-entropy
+   alone does not make steps halt (the sums stay near 0.6 of the threshold and every step reads to the end), so the
+   shortfall of a sum from REACH times the threshold is part of the loss.
 
 The embedding keeps the rows of the pruned vocabulary (`vocabulary.py`). The decoder attends to pairs of adjacent
 states, joined by a linear layer that starts as their average: a frame every 48 ms. Queries and keys of the
@@ -61,7 +61,7 @@ REACH, REACH_WEIGHT = 1.1, 0.3
 
 
 class Weights(NamedTuple):
-    """Weights of the frames (B, H, L, T); after how many a step ends, and its sum over the threshold (B, G, L)."""
+    """Weights of the frames (B, H, L, T); the number of frames of a step, and its sum over the threshold (B, G, L)."""
 
     weights: Tensor
     ends: Tensor
@@ -78,7 +78,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Softmax:
-    """The mechanism that the weights come from: every step needs all frames."""
+    """The original mechanism: every step needs all frames."""
 
     def energies(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-1, -2) * HEAD**-0.5
@@ -90,7 +90,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class DACS(Softmax):
-    """Each head halts where the sum of its probabilities passes 1."""
+    """Each head halts when the sum of its probabilities exceeds 1."""
 
     def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
         p = e_BHLT.sigmoid() * seen_BLT[:, None]
@@ -113,7 +113,7 @@ class DACS(Softmax):
 
 @dataclass(frozen=True)
 class HSDACS(DACS):
-    """The heads of a layer halt together where the sum of all passes their number."""
+    """The heads of a layer halt together when the sum of all exceeds their number."""
 
     def summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)
@@ -238,7 +238,7 @@ class OnlineDecoder(nn.Module):
 
     @torch.no_grad()
     def greedy(self, states_TD: Tensor, halting: bool) -> list[int]:
-        """Best token by token for one utterance."""
+        """Greedy decoding of one utterance."""
         states, seen = self.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
         memory, pasts = [layer.memory(states) for layer in self.layers], [empty_cache(1)] * LAYERS
         tokens: list[int] = []
@@ -255,7 +255,7 @@ class OnlineDecoder(nn.Module):
 
 
 class Batch(NamedTuple):
-    """States with their text: inputs begin with BOS, targets end with EOS (-100 where nothing counts)."""
+    """States with their text: inputs begin with BOS, targets end with EOS (-100 for padding)."""
 
     states: Tensor
     seen: Tensor
@@ -282,7 +282,7 @@ def padded_batch(states: Sequence[Tensor], texts: Sequence[Sequence[int]]) -> Ba
 def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
     """Set the biases from the softmax decoder; returns the fraction of log Z's variance explained in each layer.
 
-    The layers are run with softmax weights, whatever the decoder's mechanism.
+    The layers run with softmax weights for every mechanism.
     """
     sums, softmax = [[torch.zeros(0)] * 4 for _ in decoder.layers], MECHANISMS["softmax"]
     for batch in batches:
@@ -301,7 +301,7 @@ def fit(decoder: OnlineDecoder, batches: Sequence[Batch]) -> list[float]:
 
 
 def _regressors(q_BHLK: Tensor, mechanism: Softmax) -> Tensor:
-    """Queries as the energies see them, with 1 appended: (B, G, L, K + 1)."""
+    """Queries of the energies, with 1 appended: (B, G, L, K + 1)."""
     q = merge(q_BHLK).unsqueeze(1) if isinstance(mechanism, ACS) else q_BHLK
     return F.pad(q, (0, 1), value=1.0)
 
@@ -332,14 +332,14 @@ def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
 
 
 def shortfall(step: Step, batch: Batch) -> Tensor:
-    """What the sums of the steps lack to REACH, on average; the end of the sentence may read to the end."""
+    """Mean shortfall of the sums of the steps from REACH; the end of the sentence may read to the end."""
     counted = (batch.targets >= 0) & (batch.targets != EOS)
     return F.relu(REACH - step.sums)[counted].mean()
 
 
 @torch.no_grad()
 def accuracy(decoder: OnlineDecoder, batches: Sequence[Batch], halting: bool) -> tuple[float, float]:
-    """Next tokens that are right, in per cent, given those before; and the mean fraction of the frames read for one."""
+    """Accuracy of the next token in per cent (teacher forcing), and the mean fraction of frames that a step reads."""
     right = total = 0
     read = []
     for batch in batches:
@@ -364,7 +364,7 @@ def some_batches(name: str, count: int, vocabulary: Vocabulary, corpora: Sequenc
 
 
 def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Learn from the cache: without halting for the first third of the time, then with it."""
+    """Train on the cache: without halting for the first third of the time, then with it."""
     rows, states = [row for row in read_index(arguments.cache) if row["text"]], States(arguments.cache)
     test = some_batches(arguments.test, 60, vocabulary)
     decoder.embed_tokens.requires_grad_(False)
@@ -392,20 +392,20 @@ def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Voc
             optimiser.zero_grad(set_to_none=True)
             if updates % 40 == 0:
                 right, read = accuracy(decoder, test, halting)
-                told = {"updates": updates, "minutes": round(spent, 1), "halting": halting}
-                told |= {"loss": round(float(loss.detach()), 3), "right": round(right, 1), "read": round(read, 2)}
-                told["sums"] = round(float(step.sums[batch.targets >= 0].mean()), 2)
-                print(json.dumps(told), flush=True)
-                save(decoder, FOLDER / arguments.mechanism, told)
+                record = {"updates": updates, "minutes": round(spent, 1), "halting": halting}
+                record |= {"loss": round(float(loss.detach()), 3), "right": round(right, 1), "read": round(read, 2)}
+                record["sums"] = round(float(step.sums[batch.targets >= 0].mean()), 2)
+                print(json.dumps(record), flush=True)
+                save(decoder, FOLDER / arguments.mechanism, record)
     right, read = accuracy(decoder, test, True)
     save(decoder, FOLDER / arguments.mechanism, {"updates": updates, "right": right, "read": read})
 
 
-def save(decoder: OnlineDecoder, folder: Path, told: dict[str, Any]) -> None:
+def save(decoder: OnlineDecoder, folder: Path, record: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file({n: p.detach().clone() for n, p in decoder.state_dict().items()}, folder / "model.part")
     (folder / "model.part").replace(folder / "model.safetensors")
-    (folder / "state.json").write_text(json.dumps(told, indent=1))
+    (folder / "state.json").write_text(json.dumps(record, indent=1))
 
 
 def table(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:

@@ -4,12 +4,12 @@
     python recipes/english/corpora.py unlabelled --hours 60                     # Common Voice clips without text
     python recipes/english/corpora.py report
 
-A line of a manifest: id, audio (relative to the manifest), seconds, speaker, text (as the corpus has it, null where
-it has none), source, licence. Manifests are DATA/CORPUS/SPLIT.jsonl. A file that exists is not written again, so a run
+A line of a manifest: id, audio (relative to the manifest), seconds, speaker, text (as in the corpus, null if it has
+none), source, licence. Manifests are DATA/CORPUS/SPLIT.jsonl. A file that exists is not written again, so a run
 that was stopped continues. Rules of the splits:
 
 - Speakers of train, dev and test differ. A sentence of dev or test (lower case, without punctuation) is in no train
-  manifest, one of test not in dev; in Harper Valley this holds for four words or more ("thank you" is everybody's).
+  manifest, one of test not in dev; in Harper Valley this holds for four words or more ("thank you" occurs everywhere).
   LibriSpeech's dev-clean and test-clean stay whole: both read from one book, and share 20 such sentences.
 - A clip that occurs twice (same Common Voice id, or the same bytes) is kept once; dev and test come first.
 - Common Voice clips without text have no speaker. Clip ids follow the time of recording: of labelled neighbours 10 to
@@ -49,7 +49,7 @@ COMMON_VOICE = (  # repository, commit with the tables, folder
 COMMON_VOICE_V1 = ("hys89+myrepo", "HEAD", "asr")
 HARPER = ("cricketclub+gridspace-stanford-harper-valley", "HEAD", "data")
 SECONDS = (0.4, 30.0)  # shortest and longest utterance kept
-FAINTEST = 1e-3  # a recording whose peak is below holds no speech
+FAINTEST = 1e-3  # a recording with a lower peak contains no speech
 HELD_OUT_SPEAKERS, HELD_OUT_CLIPS = 60, 5  # Common Voice, each of dev and test
 HELD_OUT_SPAN, HELD_OUT_MARGIN = 300, 1000  # in clip ids
 HARPER_HELD_OUT_HOURS, HARPER_SPEAKER_HOURS = 0.5, 0.15  # each of dev and test; at most of one held-out speaker
@@ -81,7 +81,7 @@ class Repository:
     def __init__(self, name: str) -> None:
         self.git = ["git", f"--git-dir={MIRROR / name / 'repo'}"]
         if not (MIRROR / name / "repo").is_dir():
-            raise SystemExit(f"{MIRROR / name}: not there; fetch {name.replace('+', '/', 1)} first")
+            raise SystemExit(f"{MIRROR / name}: not found; fetch {name.replace('+', '/', 1)} first")
         self.batch = subprocess.Popen([*self.git, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def files(self, commit: str, folder: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ class Repository:
 
 
 def normalised(text: str) -> str:
-    """A sentence as it is compared: lower case, letters, digits and apostrophes."""
+    """A sentence for comparison: lower case, letters, digits and apostrophes."""
     return " ".join(re.sub(r"[^a-z0-9']+", " ", text.lower().replace("’", "'")).split())
 
 
@@ -154,7 +154,7 @@ def clip_number(clip: Clip) -> int:
 
 
 def common_voice() -> dict[str, list[Clip]]:
-    """Validated clips; 60 speakers with few clips recorded in one go are held out for each of dev and test."""
+    """Validated clips; 60 speakers with few clips, recorded together, are held out for each of dev and test."""
     speakers: dict[str, list[Clip]] = defaultdict(list)
     for clip, valid in common_voice_rows():
         if valid:
@@ -206,7 +206,7 @@ def unlabelled() -> dict[str, list[Clip]]:
 
 
 def joined(segments: list[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
-    """Segments of one channel, those with little silence between them together."""
+    """Segments of one channel, grouped if there is little silence between them."""
     group: list[dict[str, object]] = []
     for segment in segments:
         if group:
@@ -292,7 +292,7 @@ def sentences_of(names: tuple[str, ...], splits: dict[str, dict[str, list[Clip]]
 
 
 def select(corpus: str, splits: dict[str, dict[str, list[Clip]]]) -> tuple[dict[str, list[Clip]], Counter[str]]:
-    """The clips of a corpus that may be used, and how many were dropped for what."""
+    """The usable clips of a corpus, and the number of dropped clips by reason."""
     dropped: Counter[str] = Counter()
     forbidden = {"train": sentences_of(("dev", "test"), splits), "dev": sentences_of(("test",), splits), "test": set()}
     order = [(c, s) for s in ("test", "dev", "train") for c in CORPORA]
@@ -327,7 +327,7 @@ def decode(contents: bytes, clip: Clip) -> np.ndarray:
 
 
 def unusable(samples: np.ndarray) -> str | None:
-    """Why a recording is not kept, or nothing."""
+    """The reason why a recording is not kept, or None."""
     seconds = len(samples) / RATE
     if not SECONDS[0] <= seconds <= SECONDS[1]:
         return f"not between {SECONDS[0]} and {SECONDS[1]} s"
@@ -335,7 +335,7 @@ def unusable(samples: np.ndarray) -> str | None:
 
 
 def extract(clip: Clip, repository: Repository, target: Path) -> float:
-    """Write one clip unless it is there, and return its seconds. A ValueError says why it is not kept."""
+    """Write one clip unless it exists, and return its seconds; raises ValueError if it is not kept."""
     if target.is_file():
         return float(sf.info(target).duration)
     contents = repository.read(clip.blob)
@@ -363,12 +363,12 @@ def _replace(target: Path, contents: bytes) -> None:
 
 
 def target_of(clip: Clip, corpus: str) -> Path:
-    """Two characters of a hash as folder, so that no folder holds tens of thousands of files."""
+    """The path of a clip, in a folder named by two characters of a hash, to keep folders small."""
     return Path("audio") / shuffle_key(clip.id)[:2] / f"{clip.id}.flac"
 
 
 def write_split(corpus: str, split: str, clips: Iterable[Clip], hours: float) -> Counter[str]:
-    """Extract the clips of one split, write its manifest and return what was dropped."""
+    """Extract the clips of one split, write its manifest and return the number of dropped clips by reason."""
     folder, dropped = DATA / corpus, Counter[str]()
     folder.mkdir(parents=True, exist_ok=True)
     repositories: dict[str, Repository] = {}
@@ -403,7 +403,7 @@ def read_rows(manifest: Path) -> list[dict[str, object]]:
 
 
 def report() -> None:
-    """Print hours, speakers and what was dropped, and check that the splits share no speaker and no sentence."""
+    """Print hours, speakers and dropped clips, and check that the splits share no speaker and no sentence."""
     print("| corpus | split | hours | utterances | speakers |\n|---|---|---|---|---|")
     speakers: dict[str, set[object]] = defaultdict(set)
     sentences: dict[str, set[str]] = defaultdict(set)
@@ -426,7 +426,7 @@ def report() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="+", choices=[*CORPORA, "report"])
-    parser.add_argument("--hours", type=float, default=1000.0, help="most hours of a split")
+    parser.add_argument("--hours", type=float, default=1000.0, help="maximum hours of a split")
     arguments = parser.parse_args()
     names = [name for name in arguments.corpora if name != "report"]
     splits = {name: build() for name, build in CORPORA.items()} if names else {}

@@ -1,4 +1,4 @@
-"""Manifests to measure the model with, under runs/english/sets.
+"""Manifests for evaluation, under runs/english/sets.
 
     python recipes/english/evaluation_sets.py SHARED      # a folder with speechocean762 and LibriSpeech/test-other
 
@@ -67,7 +67,7 @@ def test_other(shared: Path) -> Iterable[Row]:
 
 
 def hour() -> tuple[Row, list[Row]]:
-    """Utterances of dev-clean in their order with pauses of 0.3 to 1.5 s, until an hour is full."""
+    """One hour of dev-clean utterances in order, with pauses of 0.3 to 1.5 s."""
     rng, parts, rows, total = np.random.default_rng(0), list[np.ndarray](), list[Row](), 0
     for utterance in read_manifest("librispeech", "dev"):
         samples = levelled(samples_of(utterance))

@@ -84,7 +84,7 @@ def build(config: Config, classes: int, encoder: Encoder, recogniser: Recogniser
 
 @torch.no_grad()
 def compare(model: Model, encoder: Encoder, recogniser: Recogniser, vocabulary: Vocabulary, rows: list[int]) -> None:
-    """The library's network = these scripts on an utterance of the development set."""
+    """Check that the library's network equals these scripts on an utterance of the development set."""
     utterance = next(u for u in read_manifest("librispeech", "dev") if 5 < u.seconds < 12)
     blocks = torch.from_numpy(Waveform().whole(samples_of(utterance)))
     samples = blocks.flatten()[None]

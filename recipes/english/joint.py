@@ -6,7 +6,7 @@
 The encoder starts from `adapt.py`, CTC and decoder from `train.py`. An update is a batch of streams of one to several
 utterances with pauses, augmented (`augment.py`), with block sizes and phase drawn for each update, so that one model
 serves several delays. Some pieces are background without text. The pieces are cut out of the states, so CTC and the
-decoder see states from the start and from the middle of a stream, with the same losses as in `train.py`. The checkpoint
+decoder train on states from the start and the middle of a stream, with the same losses as in `train.py`. The checkpoint
 has the moving average of the weights of encoder (encoder.) and recogniser (recogniser.).
 """
 
@@ -55,7 +55,7 @@ class Whole(nn.Module):
 
     @staticmethod
     def from_stages(tokens: int, encoder: Path, recogniser: Path) -> Whole:
-        """The weights of the stages before."""
+        """The weights of the previous stages."""
         whole = Whole(tokens)
         whole.encoder.load_state_dict(load_file(encoder / "model.safetensors"))
         whole.recogniser.load_state_dict(load_file(recogniser / "model.safetensors"))

@@ -13,8 +13,8 @@ was stopped continues after the last line. The policies of `merge`:
 - Other references get the formatting of the teacher that is nearer to them: a word of the reference that the teacher
   also has (same letters; "Mr." counts as "mister") is written as the teacher writes it, with its punctuation; every
   other word stays in lower case. The first word is capitalised. An utterance of four words or more of
-  which each teacher misses more than 80 % is dropped: there the cut, the text or the sound is damaged.
-- Speech without reference is kept where the normalised readings of tiny and base differ by at most 10 % of the words;
+  which each teacher misses more than 80 % is dropped: its segmentation, text or audio is damaged.
+- Speech without reference is kept if the normalised readings of tiny and base differ by at most 10 % of the words;
   base's text is used. Sentences of dev or test are dropped.
 - Numbers are written in words ("twenty-three"), never in digits: a reference in words stays in words, and an utterance
   whose final text has a digit is dropped.
@@ -49,7 +49,7 @@ Reader = Callable[[list[np.ndarray]], list[list[int]]]
 
 
 def tiny_reader() -> Reader:
-    """Float tiny in torch; rows are padded and masked, so a batch reads as each row alone."""
+    """Float tiny in torch; rows are padded and masked, so results do not depend on the batch."""
     encoder, decoder = Encoder.pretrained().eval(), Decoder.pretrained().eval()
 
     @torch.no_grad()
@@ -62,7 +62,7 @@ def tiny_reader() -> Reader:
 
 
 def base_reader() -> Reader:
-    """Int8 base in ONNX Runtime. It has no mask: rows end in up to some tenths of a second of silence."""
+    """Int8 base in ONNX Runtime. It has no mask: rows are padded with up to some tenths of a second of silence."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -100,20 +100,20 @@ READERS = {"tiny": (tiny_reader, 240.0), "base": (base_reader, 120.0)}
 
 
 def shards(utterances: Sequence[Utterance], done: set[str], seconds: float) -> Iterator[list[list[Utterance]]]:
-    """What is left to read: shards of batches."""
+    """The utterances left to read, as shards of batches."""
     utterances = [u for u in utterances if u.id not in done and u.seconds >= 0.4]
     for start in range(0, len(utterances), SHARD):
         yield list(batches(utterances[start : start + SHARD], seconds))
 
 
 def label(teacher: str, corpus: str, dev: int) -> None:
-    """Append the readings of a corpus (or of so many utterances of its development set) to its file."""
+    """Append the readings of a corpus (or of `dev` utterances of its development set) to its file."""
     path = LABELS / (f"{corpus}-dev-{teacher}.jsonl" if dev else f"{corpus}-{teacher}.jsonl")
     utterances = fixed_subset(read_manifest(corpus, "dev"), dev) if dev else read_manifest(corpus, "train")
     path.parent.mkdir(parents=True, exist_ok=True)
     done = set(readings(path))
     build, seconds = READERS[teacher]
-    read, tokenizer, heard, began = build(), Tokenizer(), 0.0, time.monotonic()
+    read, tokenizer, processed, began = build(), Tokenizer(), 0.0, time.monotonic()
     with path.open("a") as out:
         for shard in shards(utterances, done, seconds):
             for batch in shard:
@@ -121,10 +121,10 @@ def label(teacher: str, corpus: str, dev: int) -> None:
                 for utterance, row in zip(batch, tokens, strict=True):
                     line = {"id": utterance.id, "text": tokenizer.decode(row), "tokens": row}
                     out.write(json.dumps(line, ensure_ascii=False) + "\n")
-                heard += sum(u.seconds for u in batch)
+                processed += sum(u.seconds for u in batch)
             out.flush()
-            rate = (time.monotonic() - began) / heard
-            print(f"{corpus} {teacher}: {heard / 3600:.2f} h read, {rate:.4f} x real time", flush=True)
+            rate = (time.monotonic() - began) / processed
+            print(f"{corpus} {teacher}: {processed / 3600:.2f} h read, {rate:.4f} x real time", flush=True)
 
 
 def readings(path: Path) -> dict[str, dict[str, Any]]:
@@ -140,13 +140,13 @@ def readings(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _letters(word: str) -> str:
-    """What two words are compared by."""
+    """The letters by which two words are compared."""
     letters = re.sub(r"[^a-z']", "", word.lower())
     return TITLES.get(letters, letters)
 
 
 def formatted(reference: str, teacher: str) -> str:
-    """The reference's words, written as the teacher writes those that it has as well."""
+    """The reference's words; those that the teacher also has get its formatting."""
     wanted, given = reference.lower().split(), [w for w in teacher.split() if _letters(w)]
     match = difflib.SequenceMatcher(None, [_letters(w) for w in wanted], [_letters(w) for w in given], autojunk=False)
     words = list(wanted)
@@ -163,7 +163,7 @@ def difference(a: str, b: str) -> float:
 
 
 def final_text(corpus: str, utterance: Utterance, tiny: str | None, base: str | None) -> tuple[str | None, str]:
-    """The text to learn, or nothing, and what was decided."""
+    """The training text, or None, and the decision."""
     if tiny is None:
         text, how = utterance.text or "", "reference, not read"
     elif utterance.text is None:
@@ -232,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=[*READERS, "merge", "figures"])
     parser.add_argument("corpora", nargs="*", choices=[[], *CORPORA])
-    parser.add_argument("--dev", type=int, default=0, help="so many utterances of the development set instead")
+    parser.add_argument("--dev", type=int, default=0, help="read this number of development utterances instead")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.command == "merge":

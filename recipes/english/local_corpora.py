@@ -2,8 +2,8 @@
 
     python recipes/english/local_corpora.py SPEECHOCEAN762 runs/data/digits
 
-The second folder is the output of `recipes/digits/prepare_digits.py AUDIOMNIST OUT --speech SPEECHOCEAN762`. Written
-are DATA/speechocean/train.jsonl and DATA/digits/train.jsonl:
+The second folder is the output of `recipes/digits/prepare_digits.py AUDIOMNIST OUT --speech SPEECHOCEAN762`. The script
+writes DATA/speechocean/train.jsonl and DATA/digits/train.jsonl:
 
 - speechocean762: the train part without speakers of natural digit strings and without the development speakers of the
   digit recipe. Sentences of four words or more that occur in its test part are left out.

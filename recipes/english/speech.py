@@ -16,7 +16,7 @@ from torch import Tensor
 RUNS = Path(__file__).resolve().parents[2] / "runs/english"
 DATA, LABELS = RUNS / "data", RUNS / "labels"
 RATE = 16_000
-PEAK = 0.5  # to which the teachers' input is brought
+PEAK = 0.5  # of the teachers' input
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def read_manifest(corpus: str, split: str) -> list[Utterance]:
     """The utterances of DATA/CORPUS/SPLIT.jsonl."""
     path = DATA / corpus / f"{split}.jsonl"
     if not path.is_file():
-        raise SystemExit(f"{path}: not there; run `python recipes/english/corpora.py {corpus}` first")
+        raise SystemExit(f"{path}: not found; run `python recipes/english/corpora.py {corpus}` first")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [Utterance(**{**row, "audio": path.parent / row["audio"]}) for row in rows]
 
@@ -55,7 +55,7 @@ def samples_of(utterance: Utterance) -> np.ndarray:
 
 
 def levelled(samples: np.ndarray) -> np.ndarray:
-    """Samples with a peak of PEAK, as the teachers hear them."""
+    """Samples with a peak of PEAK, the teachers' input."""
     return samples * (PEAK / max(float(np.abs(samples).max()), 1e-5))
 
 
@@ -69,7 +69,7 @@ def padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 
 def batches(utterances: Sequence[Utterance], seconds: float, most: int = 48) -> Iterator[list[Utterance]]:
-    """Utterances of similar length together, at most so many padded seconds (and rows) in a batch."""
+    """Batches of utterances of similar length, at most `seconds` with padding and `most` rows."""
     batch: list[Utterance] = []
     for utterance in sorted(utterances, key=lambda u: u.seconds):
         if batch and (utterance.seconds * (len(batch) + 1) > seconds or len(batch) == most):

@@ -2,8 +2,8 @@
 
     python recipes/english/targets.py                # all utterances of LABELS/train.jsonl; continues where it stopped
 
-Moonshine tiny reads the recording with full context and its own softmax decoder, given the tokens of the final text
-before. The probabilities are restricted to the pruned vocabulary. A shard, LABELS/targets/NNNNN.safetensors, has for
+Moonshine tiny reads the recording with full context and its own softmax decoder, given the previous tokens of the final
+text. The probabilities are restricted to the pruned vocabulary. A shard, LABELS/targets/NNNNN.safetensors, has for
 each utterance the MOST likely tokens of each step (ID.tokens, L x MOST) and their probabilities (ID.probabilities).
 `train.py` mixes them with the text.
 """
@@ -61,7 +61,7 @@ class Targets:
         return tokens.long(), probabilities.float()
 
     def batch(self, utterances: Sequence[str], targets_BL: Tensor) -> Soft:
-        """Soft targets of a batch, probabilities scaled to a sum of 1; the text itself where there are none."""
+        """Soft targets of a batch, probabilities scaled to a sum of 1; the text itself if there are none."""
         tokens = targets_BL.clamp(min=0)[..., None].repeat(1, 1, MOST)
         probabilities = torch.zeros(tokens.shape)
         probabilities[..., 0] = 1

@@ -9,9 +9,9 @@ the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; it
 embedding. Loss = 0.3 CTC + 0.7 cross-entropy. Half of the cross-entropy is to the text, half to the teacher's
 probabilities (`targets.py`). A step sees the frames up to a look-ahead after its token's CTC spike (forced alignment
 with the current CTC), so steps learn to halt in time. The first updates do not halt, and CTC's large first gradients do
-not reach the frames. The rate rises, stays, and falls to zero over the last third of the
-updates; the moving average of the weights is what is evaluated and kept. The encoder stays frozen here: its states come
-from `cache.py`. `joint.py` is the next stage.
+not reach the frames. The rate rises, stays constant, and falls to zero over the last third of the updates; the moving
+average of the weights is evaluated and saved. The encoder is frozen: its states come from `cache.py`. `joint.py` is the
+next stage.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def unexplained(ours: list[Tensor], theirs: list[Tensor], counted_BL: Tensor) ->
 
 
 class Recogniser(nn.Module):
-    """What is trained on the encoder's states."""
+    """CTC and decoder, which are trained on the encoder's states."""
 
     def __init__(self, mechanism: str, tokens: int) -> None:
         super().__init__()
@@ -114,9 +114,9 @@ class Recogniser(nn.Module):
     def losses(
         self, batch: Batch, soft: Soft, halting: bool, lookahead: int, teacher: Teacher | None = None
     ) -> tuple[Tensor, Tensor]:
-        """CTC, and cross-entropy with what the sums of the steps lack, both per token.
+        """CTC, and cross-entropy plus the shortfall of the sums, both per token.
 
-        A step sees the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
+        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
         """
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
@@ -142,7 +142,7 @@ class Recogniser(nn.Module):
 
 
 def token_limits(log_p_BTV: Tensor, targets_BL: Tensor, frames_B: Tensor, lengths_B: Tensor, lookahead: int) -> Tensor:
-    """For each step the first frame that it must not see: its token's spike and `lookahead`; no limit for the end."""
+    """For each step the first frame beyond its limit: its token's spike plus `lookahead`; no limit for the end."""
     spikes = ctc_spikes(log_p_BTV, targets_BL, frames_B, lengths_B)
     ends = torch.arange(targets_BL.shape[1]) >= lengths_B[:, None]
     return torch.where(ends, frames_B[:, None], spikes + lookahead)
@@ -200,15 +200,15 @@ def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -
         if not rows:
             continue
         texts = [row["text"] for row in rows]
-        heard = [states(row) for row in rows]
-        found[f"{corpus} ctc"] = word_error_rate(texts, [vocabulary.decode(model.read_ctc(s)) for s in heard])
-        read = [vocabulary.decode(model.decoder.greedy(s, True)) for s in heard]
+        encoded = [states(row) for row in rows]
+        found[f"{corpus} ctc"] = word_error_rate(texts, [vocabulary.decode(model.read_ctc(s)) for s in encoded])
+        read = [vocabulary.decode(model.decoder.greedy(s, True)) for s in encoded]
         found[f"{corpus} decoder"] = word_error_rate(texts, read)
     return {key: round(value, 2) for key, value in found.items()}
 
 
 def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Pass after pass over the cache until all updates are made."""
+    """Make all updates, with as many passes over the cache as needed."""
     if (arguments.folder / "state.json").is_file():
         start = Recogniser(MECHANISM, len(vocabulary))
     else:
@@ -238,7 +238,7 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
 
 
 def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[Batch, Soft]]:
-    """Batches of a cache, pass after pass; what is written to the cache meanwhile joins the next pass."""
+    """Batches of a cache, pass after pass; a pass includes what was written to the cache before it."""
     states, rng = States(name), np.random.default_rng([SEED, updates])
     rank, ranks = dist.get_rank(), dist.get_world_size()
     while True:

@@ -4,9 +4,9 @@
 
 Moonshine has 32,768 pieces for all languages. Kept here are pieces that occur often enough in the training texts (what
 the teachers read, Common Voice's sentences, a text of LibriSpeech in lower case), all characters of English text, and
-all pieces by which a kept piece is spelt when pairs are merged, so that each kept piece can still be reached. Token 0
-of the pruned vocabulary is the blank of CTC, 1 and 2 begin and end a sentence; `rows` says which row of Moonshine's
-embedding each token keeps. One vocabulary serves CTC and the decoder.
+all intermediate pieces of the merges that form a kept piece, so that each kept piece can still be reached. Token 0
+of the pruned vocabulary is the blank of CTC, 1 and 2 begin and end a sentence; `rows` is the row of Moonshine's
+embedding for each token. One vocabulary serves CTC and the decoder.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from moonshine import BOS, EOS, Tokenizer
 from speech import LABELS, RUNS, read_manifest
 
 FILE = RUNS / "vocabulary.json"
-SHARED = Path(__file__).resolve().parents[3] / "shared/data"  # where there is text beside the checkout
+SHARED = Path(__file__).resolve().parents[3] / "shared/data"  # text beside the checkout, if there is any
 TEXT = Path(os.environ.get("HEADSYNC_DATA", SHARED)) / "text/librispeech-train-clean-100.txt"
 SPACE = "▁"
 CHARACTERS = string.ascii_letters + ".,?!'-:;\"" + SPACE
-FIRST = 259  # before it: signs and bytes
+FIRST = 259  # before it: control tokens and bytes
 NEVER = 1 << 30  # number of a piece that does not exist
 
 
@@ -47,7 +47,7 @@ class Merges:
         return [self.numbers[piece] for word in words for piece in self._word(SPACE + word)]
 
     def spell(self, word: str) -> tuple[str, ...]:
-        """The pieces of a word that begins with the sign of a space."""
+        """The pieces of a word that begins with the mark of a space."""
         return self._word(word)
 
     def _merge(self, word: str) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ class Merges:
 
 
 class Vocabulary:
-    """The pruned vocabulary as it was written."""
+    """The pruned vocabulary, read from its file."""
 
     def __init__(self, path: Path = FILE) -> None:
         if not path.is_file():
-            raise SystemExit(f"{path}: not there; run `python recipes/english/vocabulary.py` first")
+            raise SystemExit(f"{path}: not found; run `python recipes/english/vocabulary.py` first")
         stored = json.loads(path.read_text())
         self.pieces: list[str] = stored["pieces"]
         self.rows: list[int] = stored["rows"]
@@ -123,7 +123,7 @@ def plain(text: str) -> str:
 
 
 def build(least: int) -> tuple[list[str], list[int], Counter[str]]:
-    """Pieces, their numbers in Moonshine's vocabulary and how often each was found."""
+    """Pieces, their numbers in Moonshine's vocabulary, and their counts."""
     numbers = all_pieces()
     merges, counts = Merges(numbers), Counter[str]()
     words = Counter(word for text in texts() for word in plain(text).split())
@@ -142,7 +142,7 @@ def build(least: int) -> tuple[list[str], list[int], Counter[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--least", type=int, default=30, help="occurrences that a piece needs")
+    parser.add_argument("--least", type=int, default=30, help="minimum number of occurrences of a piece")
     pieces, rows, words = build(parser.parse_args().least)
     FILE.write_text(json.dumps({"pieces": pieces, "rows": rows}, ensure_ascii=False))
     vocabulary, full = Vocabulary(), Merges(all_pieces())

@@ -1,10 +1,10 @@
-"""Trains every system on the toy corpus, by one recipe, and shows what each of them makes of it.
+"""Trains every system on the toy corpus with one recipe and compares the results.
 
     python recipes/toy/systems.py [--only NAME ...] [--again] [--folder runs/toy-systems] [--corpus runs/data/toy]
 
 A system is an attention mechanism and the encoder it is published with; the names are those of the table of mechanisms,
-and "softmax-full", the offline row, whose encoder hears the whole utterance at once. Each has a folder of its own. What
-is finished is not repeated; what was stopped goes on. The table is printed, and written to `table.md` in the folder.
+and "softmax-full", the offline system, whose encoder has full context. Each has its own folder. Finished runs are not
+repeated; interrupted runs are resumed. The table is printed, and written to `table.md` in the folder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from headsync.evaluation.evaluate import evaluate
 from headsync.training import batches, train
 
 RECIPE = Path(__file__).with_name("toy.toml")
-ENCODERS = {"bs-dec": "contextual"}  # where it is not the recipe's
-ALONE = 0.01  # weight of CTC that leaves the decoder to itself; triggered attention needs some
+ENCODERS = {"bs-dec": "contextual"}  # if it is not the recipe's
+ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a weight above 0
 COLUMNS = (
     "system",
     "encoder",
@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class System(NamedTuple):
-    """What is trained: the recipe with these settings in place of its own."""
+    """A system: the recipe with these settings replaced."""
 
     name: str
     settings: dict[str, str]
@@ -62,7 +62,7 @@ def _system(name: str) -> System:
 
 
 def result_of(system: System, folder: Path, corpus: Path, again: bool = False) -> dict[str, Any]:
-    """Train and measure a system, as far as that has not been done; `again`: measure it in any case."""
+    """Train and measure a system, unless this has been done; `again`: always measure it."""
     run, path = folder / system.name, folder / system.name / "result.json"
     done = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     if done and not again:
@@ -74,7 +74,7 @@ def result_of(system: System, folder: Path, corpus: Path, again: bool = False) -
 
 
 def trained(system: System, run: Path, corpus: Path) -> dict[str, Any]:
-    """Train a system: how long that took, from where it was left if it had been stopped."""
+    """Train or resume a system; returns the training time of this run."""
     began = time.monotonic()
     manifests = [f"data.{part}={corpus}/{part}.jsonl" for part in ("train", "dev")]
     train(RECIPE, [*system.overrides, *manifests, f"training.folder={run}"])
@@ -83,7 +83,7 @@ def trained(system: System, run: Path, corpus: Path) -> dict[str, Any]:
 
 
 def measured(model: Path, corpus: Path) -> dict[str, Any]:
-    """The figures of the test set, streamed; and the errors of the decoder alone, which CTC may hide."""
+    """The figures of the streamed test set, and the errors of the decoder alone."""
     recognizer, utterances = Recognizer.load(model), read_manifest(corpus / "test.jsonl")
     report = evaluate(recognizer, utterances)
     alone = evaluate(Recognizer.load(model, ctc_weight=ALONE), utterances).error_rate
@@ -124,11 +124,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[system.name for system in systems()], metavar="NAME")
     parser.add_argument("--folder", type=Path, default=Path("runs/toy-systems"))
     parser.add_argument("--corpus", type=Path, default=Path("runs/data/toy"))
-    parser.add_argument("--again", action="store_true", help="measure again what has been measured")
+    parser.add_argument("--again", action="store_true", help="repeat finished measurements")
     given = parser.parse_args()
     if not (given.corpus / "test.jsonl").exists():
         toy.prepare(given.corpus)
-    batches.features_of = cache(batches.features_of)  # which all systems hear again in every epoch
+    batches.features_of = cache(batches.features_of)  # used by all systems in every epoch
     chosen = [system for system in systems() if given.only is None or system.name in given.only]
     text = table({system.name: result_of(system, given.folder, given.corpus, given.again) for system in chosen})
     (given.folder / "table.md").write_text(text, encoding="utf-8")

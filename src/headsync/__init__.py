@@ -1,4 +1,4 @@
-"""headsync: streaming speech recognition with online attention. Text appears while a person speaks.
+"""headsync: streaming speech recognition with online attention.
 
     >>> import headsync
     >>> recognizer = headsync.Recognizer.load()

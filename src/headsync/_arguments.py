@@ -33,7 +33,7 @@ class SearchSettings(TypedDict, total=False):
 
 
 class StreamSettings(SearchSettings, total=False):
-    """What one stream may have for itself: the settings above, and its delay."""
+    """Settings of one stream: the settings above, and its delay."""
 
     lookahead_ms: float | None  # M, rounded to encoder frames; instead of `lookahead_frames`
     threshold: float | None  # of each head

@@ -15,7 +15,7 @@ from headsync.errors import TrainingError
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the operating system without a file name, such as a full disk, get this one."""
+    """Add the path to operating system errors that have no file name, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def copy_atomically(source: Path, path: Path) -> None:
-    """Copy in the same way; an error in writing names the copy, not the source."""
+    """Copy in the same way; a write error names the copy, not the source."""
     with source.open("rb") as content:
         _write(path, content)
 

@@ -1,4 +1,4 @@
-"""JSON and TOML from outside: whatever is wrong with a text is a ValueError with a reason of one line."""
+"""Parsing of untrusted JSON and TOML: every error is a ValueError with a one-line reason."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class AsyncSession:
-    """One stream in an asyncio program; calls run in their order, in a thread of the session.
+    """One stream in an asyncio program; calls run in order, in one thread per session.
 
     Use it as an asynchronous context manager: it is closed at the end of the block, and its thread ends.
     """

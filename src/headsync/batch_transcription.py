@@ -52,7 +52,7 @@ class Job:
         return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
 
     def identity(self) -> Identity:
-        """What determines the text of a recording: the files of the model and of the language model, and settings."""
+        """Everything that the text of a recording depends on: model, language model and settings."""
         name, folder = find_named(self.model)
         settings = {key: value for key, value in self.settings if value is not None and (key, value) != _ANY_ENGINE}
         if self.hotwords:
@@ -93,8 +93,8 @@ def transcribe(job: Job, manifest: Path, out: Path, run: Run, progress: Callable
 def resume(out: Path, identity: Identity, utterances: Sequence[Utterance]) -> set[str]:
     """The ids of the utterances that earlier runs have transcribed into `out`.
 
-    Failed utterances, those whose audio file has another size by now, and a line that a kill has cut are removed from
-    `out`. A file that is no such output, or was written with another model or settings, is left unchanged: an error.
+    Failed utterances, those whose audio file has changed its size, and an incomplete last line are removed from `out`.
+    A file with other content, or written with another model or settings, raises an error and is left unchanged.
     """
     if not out.exists():
         return set()
@@ -129,7 +129,7 @@ def checksum(path: Path) -> str:
 
 
 def _parse(raw: bytes) -> Line:
-    """A line of an output; anything else raises ValueError."""
+    """Parse a line of an output file; raises ValueError if it is invalid."""
     line: Line = json.loads(raw)
     if not isinstance(line, dict) or "id" not in line or not line.keys() & {"error", "utterances"}:
         raise ValueError
@@ -149,7 +149,7 @@ def _check_identity(earlier: Identity | None, now: Identity, out: Path) -> None:
 
 
 def _describe(identity: Identity) -> dict[str, str]:
-    """An identity for people, with short checksums."""
+    """An identity for display, with short checksums."""
     found = {"model": f"{identity['model']} ({identity['checksum'][:8]})"}
     if "lm" in identity:
         found["lm"] = f"{identity['lm']} ({identity['lm_checksum'][:8]})"
@@ -190,7 +190,7 @@ def _append(file: FileIO, line: Line, out: Path) -> None:
 
 
 def here(job: Job, utterances: Sequence[Utterance]) -> Iterator[Line]:
-    """One utterance after the other, in this process."""
+    """Transcribe the utterances in order, in this process."""
     if utterances:
         recognizer = job.load()
         yield from (recognise(recognizer, utterance) for utterance in utterances)
@@ -214,9 +214,9 @@ def recognise(recognizer: Recognizer, utterance: Utterance) -> Line:
 
 
 def on_ray(workers: int | None = None, address: str | None = None) -> Run:
-    """On a Ray cluster: the one at `address`, or a new one on this machine; each worker takes one processor.
+    """Transcribe on a Ray cluster: the one at `address`, or a new one on this machine; one CPU per worker.
 
-    Ray gives the task of a worker that died to another one, any number of times.
+    Ray retries the tasks of failed workers without limit.
     """
     try:
         ray: Any = import_module("ray")
@@ -231,7 +231,7 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
             job.load()  # an error in the model or its settings is raised here, before any worker starts
             task = ray.remote(num_cpus=1, max_retries=-1)(_task)
             most = _TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
-            if workers and address:  # the cluster is larger, and would run all submitted tasks at once
+            if workers and address:  # a larger cluster would run all submitted tasks at once
                 most = workers
             yield from _collect(ray, task, job, utterances, most)
         finally:

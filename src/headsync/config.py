@@ -1,6 +1,6 @@
-"""Settings: frozen dataclasses; `recipe.py` is the way from a TOML file to them and back.
+"""Settings: frozen dataclasses; `recipe.py` reads them from TOML files and writes them.
 
-Every default stands once, here, beside the name that the paper gives it.
+Every default is defined here, beside the paper's name for it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Literal
 from headsync.errors import ConfigError
 from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, FrameRate
 
-HOTWORD_BOOST = 2.0  # in log probability; one that people can leave as it is
+HOTWORD_BOOST = 2.0  # default, in log probability
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
 
 
 @dataclass(frozen=True)
 class FeaturesConfig:
-    """What the network hears; the paper's systems hear pitch as well (section 5.1)."""
+    """Input features of the network; the paper's systems also use pitch (section 5.1)."""
 
-    pitch: bool = False  # three columns beside the 80 log-mel energies; a stream waits some 0.16 s longer
+    pitch: bool = False  # three columns beside the 80 log-mel energies; adds about 0.16 s of latency
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """What encoder and decoder share. The paper's sizes are 256/4/2048 and 512/8/2048 (section 5.1)."""
+    """Settings of both encoder and decoder. The paper's sizes are 256/4/2048 and 512/8/2048 (section 5.1)."""
 
     width: int = 256
     heads: int = 4  # H
@@ -72,7 +72,7 @@ class DecoderConfig:
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
-    wait_frames: int = 8  # eps, how long heads wait for one another in a stream: MMA-MoChA
+    wait_frames: int = 8  # eps, longest wait of a head for the others in a stream: MMA-MoChA
     layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
@@ -89,19 +89,19 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How a trained model is searched; stored with the model, so that no flag is needed."""
+    """Settings of the search; stored with the model."""
 
     beam: int = 1
-    ctc_weight: float = 0.3  # of CTC in the joint score, the rest is the decoder's
-    lm_weight: float = 0.0  # of a language model, if one is given
-    lm_use: Literal["fusion", "rescoring"] = "fusion"  # in every step of the search, or on the texts it ends with
-    length_bonus: float = 0.0  # for every token written
-    end_weight: float = 1.0  # of what the decoder says about the end, where CTC has a say in it as well
+    ctc_weight: float = 0.3  # weight of CTC in the joint score; the rest is the decoder's
+    lm_weight: float = 0.0  # weight of the language model, if there is one
+    lm_use: Literal["fusion", "rescoring"] = "fusion"  # in every step of the search, or on its final hypotheses
+    length_bonus: float = 0.0  # for every emitted token
+    end_weight: float = 1.0  # weight of the decoder's end-of-sentence score
     lookahead_frames: int = 16  # M
     policy: Literal["gated", "published"] = "gated"  # steps wait for a CTC spike, for live streams; or as published
-    token_frames: int = 5  # how long after its CTC spike a token ends, if no other follows before
-    nbest: int = 1  # readings of an utterance; more than one require a beam
-    confidence_scale: float = 1.0  # of the log odds of a word being right: see `headsync calibrate`
+    token_frames: int = 5  # longest duration of a token after its CTC spike
+    nbest: int = 1  # hypotheses of an utterance; more than one requires a beam
+    confidence_scale: float = 1.0  # of the log odds that a word is correct: see `headsync calibrate`
     confidence_offset: float = 0.0
 
     def __post_init__(self) -> None:
@@ -122,9 +122,9 @@ class DecodingConfig:
 
 @dataclass(frozen=True)
 class EndpointConfig:
-    """Where utterances begin and end in a stream; stored with the model."""
+    """Settings of the endpointer; stored with the model."""
 
-    whole_recording: bool = False  # no endpoints: a recording is one utterance, as in a corpus that has been cut
+    whole_recording: bool = False  # no endpoints: a recording is one utterance, as in a segmented corpus
     pause_seconds: float = 1.2  # silence that ends an utterance
     longest_seconds: float = 20.0  # from this length on a short pause ends an utterance; at twice the length it ends
     silence_seconds: float = 10.0  # silence without an utterance after which the stream reports an endpoint, once
@@ -150,7 +150,7 @@ class EndpointConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What to train on: manifests, or texts for a language model. Relative paths are relative to the working folder."""
+    """Training data: manifests, or texts for a language model. Relative paths are relative to the working folder."""
 
     train: str = ""
     dev: str = ""
@@ -175,7 +175,7 @@ class TrainingConfig:
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better `criterion` before stopping; 0: never
     batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts
-    accumulate: int = 1  # parts into which a process cuts its share of a batch; more take less memory
+    accumulate: int = 1  # parts into which a process splits its share of a batch; more need less memory
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; sums stay float32
     ctc_weight: float = 0.3
     label_smoothing: float = 0.1
@@ -186,7 +186,7 @@ class TrainingConfig:
     average: int = 5  # checkpoints averaged at the end
     average_of: Literal["best", "last"] = "best"  # by the loss; or, as in ESPnet, the last, with patience by accuracy
     checkpoint_seconds: float = 120.0
-    speeds: str = ""  # at which every utterance is heard in every pass, such as "0.9 1.0 1.1"
+    speeds: str = ""  # every pass uses every utterance at each of these speeds, such as "0.9 1.0 1.1"
     frequency_mask_bins: int = 0  # SpecAugment: widest of two bands to mask; 0: none
     time_mask_frames: int = 0  # SpecAugment: longest of two spans to mask; 0: none
     time_warp_frames: int = 0  # W: a point of each utterance is moved by up to this many frames
@@ -211,7 +211,7 @@ class TrainingConfig:
 
     @property
     def alone(self) -> bool:
-        """Whether the encoder learns by itself, by CTC."""
+        """Whether only the encoder is trained, by CTC."""
         return self.ctc_weight == 1
 
     @property
@@ -226,7 +226,7 @@ class LanguageConfig:
     layers: int = 2
     width: int = 650
     dropout: float = 0.0
-    vocabulary_from: str = ""  # a model folder whose tokens, and their ids, this model shall share
+    vocabulary_from: str = ""  # a model folder whose tokens and ids this model shares
     optimiser: Literal["adam", "sgd"] = "adam"
     rate: float = 0.001
     batch_tokens: int = 8_000  # padding included
@@ -281,7 +281,7 @@ class Config:
         return NUM_MEL + (NUM_PITCH if self.features.pitch else 0)
 
     def _check_moonshine(self) -> None:
-        """Refuse settings that this family cannot follow."""
+        """Refuse settings that this family does not support."""
         bins = self.training.frequency_mask_bins
         refused = {
             "features.pitch = true": self.features.pitch,
@@ -290,7 +290,7 @@ class Config:
             f"training.frequency_mask_bins = {bins}": bins > 0,
         }
         if wrong := [setting for setting, is_set in refused.items() if is_set]:
-            raise ConfigError(f'{wrong[0]} is not possible where network.family = "moonshine"; change one of them')
+            raise ConfigError(f'{wrong[0]} is not supported with network.family = "moonshine"; change one of them')
 
 
 def _at_least(least: float, **values: float) -> None:
@@ -308,7 +308,7 @@ def _positive(**values: float) -> None:
 def _finite(**values: float) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
-            raise ConfigError(f"{name} = {value} must be a number that ends")
+            raise ConfigError(f"{name} = {value} must be finite")
 
 
 def _fraction(**values: float) -> None:

@@ -19,12 +19,12 @@ Reason: TypeAlias = Literal["pause", "length", "silence"]
 
 @dataclass(frozen=True)
 class Word:
-    """One word and where it lies in the stream, in seconds from its first sample."""
+    """One word and its times in the stream, in seconds from the first sample."""
 
     text: str
     start_seconds: float
     end_seconds: float
-    confidence: float = 1.0  # probability that it is right, if the model is calibrated
+    confidence: float = 1.0  # probability that it is correct, if the model is calibrated
 
     def to_dict(self) -> dict[str, Any]:
         """The word as JSON-able values, times rounded to milliseconds."""
@@ -51,7 +51,7 @@ class Alternative:
 class Stops(NamedTuple):
     """What stopped the heads of all layers, summed over output steps."""
 
-    threshold: int = 0  # they stopped by themselves: the threshold was reached, or a boundary found
+    threshold: int = 0  # the threshold was reached, or a boundary found
     limit: int = 0  # the look-ahead M, a CTC trigger, or the end of a block
     end: int = 0  # the end of the utterance
 

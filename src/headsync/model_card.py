@@ -1,4 +1,4 @@
-"""What a model card, the README.md of a model folder, says about the model."""
+"""Reading of model cards, the README.md of a model folder."""
 
 from __future__ import annotations
 

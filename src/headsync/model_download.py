@@ -61,7 +61,7 @@ def pull(source: str, name: str | None = None, offline: bool = False, progress: 
 
 
 def push(model: str | Path | None, folder: Path) -> None:
-    """Write a model as a folder that `pull` can download from, once a web server or a repository has its files."""
+    """Write a model as a folder that `pull` can download from a web server or a repository."""
     source = find(model)
     load_folder(source)  # raises for an incomplete or damaged model
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -163,7 +163,7 @@ def _append(address: str, part: Path, progress: DownloadProgress) -> None:
 
 
 def _fetch(address: str, missing_ok: bool = False) -> bytes | None:
-    """A small file; None if it does not exist and need not."""
+    """A small file; None if it does not exist and `missing_ok`."""
     try:
         with _open(address, {}) as response:
             return b"".join(_blocks(response, address))
@@ -237,4 +237,4 @@ def _read(path: Path) -> str:
 
 
 def _ignore(name: str, count: int) -> None:
-    """Without a display of the progress."""
+    """Ignore the progress."""

@@ -43,7 +43,7 @@ WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
     "statistics.safetensors",
     "README.md",
 )
-GRAPHS = "graphs.json"  # of a model that has been exported: what its graphs are of
+GRAPHS = "graphs.json"  # describes the graphs of an exported model
 CHECKSUMS = "SHA256SUMS"
 EDITABLE = (CONFIG, CARD)  # without a checksum
 LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded if its weight is above 0
@@ -74,7 +74,7 @@ class ModelFolder(LanguageFolder):
 
 
 class NamedModel(NamedTuple):
-    """A model folder and the name that users and clients call it by."""
+    """A model folder and the name that users and clients use for it."""
 
     name: str
     path: Path
@@ -107,7 +107,7 @@ def find_named(model: str | Path | None = None) -> NamedModel:
     """The name and folder of a model.
 
     `model` is a shipped model's name, a folder, or `NAME=FOLDER`, which gives the folder another name. None is the
-    default model. A folder without a given name is called by its last path component.
+    default model. A folder without a name has that of its last path component.
     """
     name, equals, folder = str(model).partition("=")
     if equals and name and "/" not in name and not Path(str(model)).is_dir():

@@ -76,7 +76,7 @@ def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T
 
 
 def dump(config: Config) -> str:
-    """The TOML text of a config, such that `build` gives the same config back."""
+    """The TOML text of a config; `build` restores the same config from it."""
     lines = [f"kind = {_toml(config.kind)}", ""]
     for name in TABLES_OF_KIND[config.kind]:
         lines.append(f"[{name}]")
@@ -123,7 +123,7 @@ def _convert(hint: Any, value: Any, where: str, name: str) -> Any:
 
 
 def to_float(value: float, name: str) -> float:
-    """A number from outside, whose integers have no limit, as a float."""
+    """Convert a number to float; integers in TOML and JSON have no limit."""
     try:
         return float(value)
     except OverflowError:

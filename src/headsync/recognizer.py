@@ -1,9 +1,9 @@
-"""START HERE. Speech in, text out while it is spoken.
+"""START HERE. Recognition of a stream: audio in, text events out.
 
     audio -> features -> encoder frames -> endpointer -> online attention + decoder -> search -> events
 
 `Recognizer` is the model: loaded once, immutable, shared by every stream. `Session` is one stream. It computes in
-blocks, not in pushes: any cutting of the audio gives the same blocks, and so the same results, to the last bit.
+blocks, not in pushes: any chunking of the audio gives the same blocks and therefore bit-identical results.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Recognizer:
 
     @property
     def budget(self) -> dict[str, float]:
-        """What determines the delay of a stream, by the names of `session`."""
+        """The settings that determine the delay of a stream, by the names of `session`."""
         return {
             "lookahead_ms": round(1000 * self.config.frame_rate.seconds * self.search.config.lookahead_frames, 3),
             "threshold": self._threshold or self.config.decoder.threshold,
@@ -145,7 +145,7 @@ class Recognizer:
         return AsyncSession(self.session(attention, phrases, **settings))
 
     def transcribe(self, audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None = None) -> list[Final]:
-        """A whole recording, an audio file or samples and their rate: the same as pushing it piece by piece."""
+        """Transcribe an audio file, or samples with their rate; equals pushing it in chunks."""
         session, events = self.session(), []
         for samples, rate in _pieces(audio, sample_rate):
             events += session.push(samples, rate)
@@ -178,7 +178,7 @@ class Session:
         self.close()
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]:
-        """More audio, of any length, rate and number of channels; returns the events that it brings."""
+        """Push audio of any length, rate and number of channels; returns the new events."""
         with self._exclusively():
             if self._finished:
                 raise AudioError("this session is finished; open another one for more audio")
@@ -189,11 +189,11 @@ class Session:
 
     @property
     def audio_seconds(self) -> float:
-        """How much audio has been pushed; counted in samples, so the cutting does not change it."""
+        """Audio pushed so far; counted in samples, so chunking does not change it."""
         return self._pushed_samples / self._rate if self._rate else 0.0
 
     def finish(self) -> list[Event]:
-        """The stream has ended: returns the last events. Finishing again returns none."""
+        """End the stream and return the last events. A second call returns none."""
         with self._exclusively():
             if self._finished:
                 return []
@@ -218,14 +218,14 @@ class Session:
     def _process(self, samples: npt.NDArray[np.float32], final: bool) -> list[Event]:
         self._resampled_samples += len(samples)
         self._waiting.append(samples)
-        if not final and not self._encoder.is_due(self._resampled_samples):  # many small steps would cost more than one
+        if not final and not self._encoder.is_due(self._resampled_samples):  # one large step is cheaper than many
             return []
         waiting, self._waiting = np.concatenate(self._waiting), []
         frames, self._features = self._recognizer.features.step(waiting, self._features, final)
         blocks, self._encoder = self._encoder.push(frames, final)
         events: list[Event] = []
         for block in blocks:
-            block = block._replace(time_seconds=self.audio_seconds) if final else block  # the end brought it
+            block = block._replace(time_seconds=self.audio_seconds) if final else block  # completed by the end
             new, self._decoder = self._decoder.push(block)
             events += new
         return events + (self._decoder.finish(self.audio_seconds) if final else [])
@@ -235,7 +235,7 @@ class Session:
             self._resampler, self._rate = Resampler(rate), rate
         elif rate != self._rate:
             raise AudioError(
-                f"this stream began at {self._rate} Hz and cannot go on at {rate!r} Hz; open another session"
+                f"this stream began at {self._rate} Hz and cannot continue at {rate!r} Hz; open another session"
             )
         return self._resampler
 
@@ -243,7 +243,7 @@ class Session:
 def changed_settings(
     decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
 ) -> tuple[DecodingConfig, EndpointConfig]:
-    """The settings with some of them changed, found by name; `where` and `prefix` are for errors, as in `build`."""
+    """The settings with those in `changes` replaced, by name; `where` and `prefix` are for errors, as in `build`."""
     names = {field.name for field in fields(EndpointConfig)}
     of_endpoint = {name: value for name, value in given.items() if name in names}
     of_decoding = {name: value for name, value in given.items() if name not in names}
@@ -256,7 +256,7 @@ def changed_settings(
 def _pieces(
     audio: str | os.PathLike[str] | npt.ArrayLike, sample_rate: int | None
 ) -> Iterator[tuple[npt.ArrayLike, int]]:
-    """An audio file in pieces, or samples as one piece."""
+    """An audio file in chunks, or samples as one chunk."""
     if isinstance(audio, (str, os.PathLike)):
         if sample_rate is not None:
             raise AudioError(f"{audio}: an audio file has its own sample rate; call transcribe without sample_rate.")
@@ -281,7 +281,7 @@ def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
 
 
 def _positive_number(name: str, value: Any, example: str) -> float:
-    """Raises an error for values of other types as well: not every caller uses a type checker."""
+    """A number above 0; values of other types raise too, since not every caller uses a type checker."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise ConfigError(f"{name} = {value!r} must be a number above 0, for example {example}")
     return float(min(value, LARGEST))
@@ -295,7 +295,7 @@ def _check_arguments(threads: Any, hotwords: Any) -> None:
 
 
 def _language_model(folder: ModelFolder, config: DecodingConfig, path: str | Path | None) -> LanguageModel | None:
-    """The language model asked for, else the one in the model's folder; none where it would have no weight."""
+    """The language model at `path`, else the one in the model's folder; None if its weight is 0."""
     if path is None and not (folder.path / LANGUAGE_MODEL).exists():
         return None
     if config.lm_weight == 0:

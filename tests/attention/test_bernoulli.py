@@ -160,7 +160,7 @@ def test_a_head_is_not_lost_before_the_last_frame() -> None:
 
 
 def test_a_step_of_mma_is_decided_when_the_last_head_is_due() -> None:
-    """The first head stops at frame 1; with eps = 2 the other one is made to at frame 3, and not before that came."""
+    """The first head stops at frame 1; with eps = 2 the other one is forced to at frame 3, once that has arrived."""
     case = given_p([[[0.1, 0.9, 0.1, 0.1, 0.1]], [[0.1, 0.1, 0.1, 0.1, 0.9]]])
     mechanism = build(MMA, heads=2, width=5, wait_frames=2, chunk_frames=1)
     for frames, ready in ((1, False), (2, False), (3, False), (4, True), (5, True)):
@@ -325,7 +325,7 @@ def hard_cases() -> dict[str, Tensor]:
 @kinds
 @pytest.mark.parametrize("name", hard_cases())
 def test_nothing_overflows(kind: type[Bernoulli], name: str) -> None:
-    """In float32, as in training: values and gradients are finite, and no mass is made."""
+    """In float32, as in training: values and gradients are finite, and no mass is created."""
     energy = hard_cases()[name].requires_grad_()
     mechanism = kind(DecoderConfig(energy_bias=0.0), 1, 1).eval()
     mechanism._products = lambda q, k: energy[None, None]  # type: ignore[method-assign]

@@ -72,7 +72,7 @@ def test_a_frame_is_split_between_two_tokens() -> None:
 
 @pytest.mark.parametrize(("residue", "last"), [(0.5, [0, 0, 0.5]), (0.75, [0, 0, 0.75]), (0.375, [0, 0, 0])])
 def test_the_last_token_is_not_lost(residue: float, last: list[float]) -> None:
-    """Speech ends in the middle of a token: from one half on it is one, and it is known only when speech has ended."""
+    """Speech ends in the middle of a token: a remainder of at least 1/2 is one, decided only at the end of speech."""
     mechanism = certain_alpha(0.5, 0.5, residue)
     first = listen(mechanism, 3, False, mechanism.start(1))
     assert (first.ready_B.item(), first.weights_BHT[0, 0].tolist()) == (True, [0.5, 0.5, 0])

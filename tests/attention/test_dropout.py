@@ -1,4 +1,4 @@
-"""Dropout: how often, how much, by whose chance, and its gradients."""
+"""Dropout: probability, scale, random generator and gradients."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_eq02_eq03_multi_head_attention(heads: int, steps: int, frames: int, see
 
 
 def test_dropout_leaves_the_halts_alone() -> None:
-    """It goes after the truncation: weights are dropped and scaled, the frames consumed are the same."""
+    """Dropout follows the truncation: weights are dropped and scaled, the frames consumed are the same."""
     cross = CrossAttention(4, 2, Softmax(DecoderConfig(), 2, 3), 0.5).double().train()
     x, encoded = draw(0, (1, 3, 4), (1, 6, 4))
     k, v = cross.project(encoded)

@@ -1,4 +1,4 @@
-"""A sound, and a recogniser that says what a test wants."""
+"""A test signal, and a recogniser with scripted output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wav(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> Say:
-    """Let the commands load a fake recogniser that says the given texts, and keep what they asked for."""
+    """Let the commands load a fake recogniser with the given texts, and record their arguments."""
 
     def install(*texts: str) -> None:
         def load(model: str | None, **settings: object) -> FakeRecognizer:

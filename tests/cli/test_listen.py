@@ -18,7 +18,7 @@ from commands import Say, one_line, run
 
 
 class FakeSound(ModuleType):
-    """A sound system with one microphone that speaks for a second."""
+    """A sound system with one microphone, which records one second of speech."""
 
     class PortAudioError(Exception):
         pass

@@ -158,7 +158,7 @@ def on_a_terminal(script: str) -> str:
     try:
         while chunk := os.read(ours, 4096):
             shown += chunk
-    except OSError:  # how Linux says that the other side has closed
+    except OSError:  # Linux: the other side has closed
         pass
     os.close(ours)
     assert child.wait(timeout=10) == 0, shown.decode()

@@ -1,4 +1,4 @@
-"""Every mechanism and every encoder says the same through both engines."""
+"""Both engines agree for every mechanism and every encoder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def exported_moonshine(
     attention: str = "hs-dacs",
     encoder: EncoderConfig = EncoderConfig(2, 5, 3, 2, "reuse"),  # noqa: B008
 ) -> ModelFolder:
-    """The same of the other family."""
+    """The same for the other family."""
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=24, family="moonshine"),
         encoder=encoder,
@@ -106,7 +106,7 @@ def test_every_encoder_of_the_moonshine_family(encoder: EncoderConfig, tmp_path:
 
 
 def test_the_level_of_a_stream_is_the_same_in_both_engines(tmp_path: Path) -> None:
-    """Pieces of several sizes, of digital silence, faint and loud sound, one after the other."""
+    """Consecutive chunks of several sizes, of digital silence, faint and loud audio."""
     engines = [load_engine(exported_moonshine(tmp_path), engine=name) for name in ("torch", "onnx")]
     states, rng = [engine.start_front(2) for engine in engines], np.random.default_rng(1)
     for count, loudness in ((5, 1e-3), (3, 0.0), (3, 1.0), (4, 0.03), (3, 0.03)):

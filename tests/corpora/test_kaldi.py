@@ -49,7 +49,7 @@ def test_a_data_folder_becomes_a_manifest(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_data_folders_gets_a_manifest_for_each(tmp_path: Path) -> None:
-    """Paths may also be relative to the folder above, and a choice from another folder has the same ids."""
+    """Paths may also be relative to the parent folder, and a selection from another folder has the same ids."""
     say(tmp_path / "data" / "wav" / "a.wav", noise(1))
     for part in ("train", "train_small"):
         lists(tmp_path / "data" / part, wav={"a": "wav/a.wav"}, text={"a": "hello"})

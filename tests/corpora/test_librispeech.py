@@ -59,7 +59,7 @@ def test_the_parent_folder_is_accepted(corpus: Path, tmp_path: Path) -> None:
 
 
 def damage(chapter: Path) -> None:
-    """One of each: cut off, changed inside, empty, wrong rate, gone, no line, no words, two lines, no sound at all."""
+    """One of each: truncated, changed, empty, wrong rate, missing, no line, no words, two lines, not audio."""
     files = [chapter / f"19-198-{n:04d}.flac" for n in range(8)]
     files[0].write_bytes(files[0].read_bytes()[:2_000])
     content = bytearray(files[1].read_bytes())

@@ -1,4 +1,4 @@
-"""Shards: all that was in the manifest comes back, lhotse reads them too, and damage is one sentence."""
+"""Shards: the round trip of a manifest, compatibility with lhotse, and damage as one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of recordings and texts, as people have them."""
+"""Tables of recordings and texts."""
 
 from __future__ import annotations
 

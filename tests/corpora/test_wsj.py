@@ -1,4 +1,4 @@
-"""WSJ, made small in the form of the discs: index files, .dot transcripts, shorten-compressed SPHERE files."""
+"""WSJ: a miniature of the discs with index files, .dot transcripts and shorten-compressed SPHERE files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(path: Path, *lines: str) -> None:
 
 @pytest.fixture
 def discs(tmp_path: Path) -> Path:
-    """Two utterances to train on, one for development, one to measure; disc names and cases as copies have them."""
+    """Two utterances for training, one for development, one for testing; disc names and cases vary as in copies."""
     root = tmp_path / "discs"
     write(root / TRAIN0, ";; File: tr_s_wv1.ndx", "11_1_1:wsj0/si_tr_s/01i/01ic0201.wv1",
           "11_2_1:wsj0/si_tr_s/401/401c0201.wv1")  # fmt: skip

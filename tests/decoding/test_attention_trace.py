@@ -1,4 +1,4 @@
-"""What is kept of a step for those who want to see where the heads looked."""
+"""Attention traces of output steps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_only_the_frames_that_matter_are_kept() -> None:
     assert look == AttentionTrace(1, ((0.25, 0.0, 0.123), (0.0, 0.5, 0.009)), (4, 3))  # ends of the highest layer
 
 
-def test_heads_that_looked_nowhere_have_no_frames() -> None:
+def test_heads_without_weights_have_no_frames() -> None:
     (look,) = traces(decoded([[[0.0, 0.001], [0.0, 0.0]]], [[[2, 2]]]), wanted=True)
     assert look == AttentionTrace(0, ((), ()), (2, 2))
 
 
-def test_nothing_is_kept_unless_somebody_asks() -> None:
+def test_without_attention_no_trace_is_kept() -> None:
     assert traces(decoded([[[0.5]], [[0.5]]], [[[1]], [[1]]]), wanted=False).tolist() == [None, None]
     look = AttentionTrace(0, ((0.5,),), (1,))
     assert Hypothesis().with_trace(look) is None

@@ -1,4 +1,4 @@
-"""The beam search on engines of a few lines: greedy, exhaustive, waiting, and indifferent to the arrival of frames."""
+"""The beam search on small fake engines: greedy, exhaustive, waiting, and independent of the arrival of frames."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def search(engine: TableEngine, beam: int = 1, m: int = 4, most: float = 0.2) ->
 
 
 def frames_of(spikes: tuple[int, ...], frames: int) -> SpeechFrames:
-    """Frames of which CTC says no more than where the spikes are; it has no weight in these searches."""
+    """Frames whose CTC scores contain only spikes; CTC has no weight in these searches."""
     return SpeechFrames(
         nothing_heard(frames),
         np.zeros((frames, CLASSES), np.float32),
@@ -53,7 +53,7 @@ def listen(searching: Search, spikes: tuple[int, ...], arrivals: list[int]) -> B
 
 
 def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) -> Hypothesis:
-    """Written again, without beams: the best token wherever there is evidence, and <eos> only at the end.
+    """A reference without beams: the best token at every spike, and <eos> only at the end.
 
     Whoever prefers <eos> before waits for evidence, and if that changes nothing, writes the best of the others.
     """
@@ -119,7 +119,7 @@ def test_arrival_of_frames_changes_nothing(
 
 
 def test_an_undecided_step_waits() -> None:
-    """Until its heads have halted or all up to the limit has come, a step leaves the beam as it was."""
+    """Until its heads have halted or all frames before the limit have arrived, a step does not change the beam."""
     halts = np.random.default_rng([0, END]).integers(1, 9, 2)
     searching = search(TableEngine(0, CLASSES, end_bonus=-50.0), m=6)
     for frames in range(1, FRAMES):
@@ -144,7 +144,7 @@ def test_end_is_never_written_before_the_end(seed: int, spikes: tuple[int, ...],
 
 
 class Silent(TableEngine):
-    """Looks at all it may and finds nothing to say."""
+    """Attends to all frames before the limit and prefers <eos>."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         log_p, ends, _ = super()._row(prefix, limit, frames, final, held)
@@ -166,7 +166,7 @@ def test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence() -> None:
 
 
 class Reads(TableEngine):
-    """Reads 1 and 2, each at its spike, and is then rather sure that this is all."""
+    """Reads 1 and 2, each at its spike, and then prefers <eos>."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         _, ends, _ = super()._row(prefix, limit, frames, final, held)
@@ -177,16 +177,14 @@ class Reads(TableEngine):
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("phrase", "text"), [((2, 3, 1), (1, 2)), ((3, 1), (1, 2)), ((2, 3), (1, 2, 3))])
-def test_a_text_that_ends_in_the_beginning_of_a_phrase_does_not_go_on_for_it(
-    phrase: tuple[int, ...], text: tuple[int, ...], beam: int
-) -> None:
-    """A phrase that could be complete is written; one that would need words that nobody says is not begun."""
+def test_an_incomplete_phrase_does_not_extend_a_text(phrase: tuple[int, ...], text: tuple[int, ...], beam: int) -> None:
+    """A phrase that could be complete is written; one that would need words that were not spoken is not begun."""
     listening = replace(search(Reads(0, CLASSES), beam), hotwords=Hotwords.build([(phrase, 3.0)], CLASSES))
     for arrivals in ([], [20], [5, 20, 30]):
         assert listen(listening, (2, 9, 20), arrivals).best.tokens == text
 
 
-def test_without_evidence_nothing_is_asked_before_the_end() -> None:
+def test_without_spikes_nothing_is_decoded_before_the_end() -> None:
     engine = TableEngine(0)
     searching = search(engine)
     beam = searching.advance(searching.start(), frames_of((), FRAMES), final=False)
@@ -333,7 +331,7 @@ def test_ctc_can_overrule_the_decoder() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end(seed: int) -> None:
-    """The most that may be written has been written before the last frames come: these still count, and may reorder."""
+    """The length limit is reached before the last frames arrive: these still count, and may reorder hypotheses."""
     config = DecodingConfig(beam=4, ctc_weight=0.5, lookahead_frames=4)
     engine = TableEngine(seed, CLASSES, end_bonus=-50.0)
     searching = Search(engine, lookahead, config, END, most_tokens_per_frame=0.01)

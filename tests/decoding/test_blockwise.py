@@ -53,7 +53,7 @@ def heard(log_ctc: np.ndarray, frames: int, spikes: tuple[int, ...] = ()) -> Spe
 
 
 def log_p(engine: TableEngine, tokens: Tokens, frames: int) -> np.ndarray:
-    """What the decoder says after some tokens when it sees so many frames."""
+    """The decoder's scores after some tokens, given a number of frames."""
     return engine._row(np.array([engine.classes - 1, *tokens]), frames, frames, False, frames)[0]
 
 
@@ -225,7 +225,7 @@ def test_where_the_first_block_is_the_last_it_is_the_offline_search(rules: str) 
 
 
 def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end() -> None:
-    """As many tokens as may be have been written before the last frames come: these still count."""
+    """The length limit is reached before the last frames arrive: these still count."""
     given = {"block_frames": 10, "lookahead_frames": 1, "most_tokens_per_frame": 0.01}
     searching = search(TableEngine(2, 8, -50.0), "corrected", 7, beam=3, ctc_weight=0.3, **given)
     log_ctc, spikes = some_ctc(2, FRAMES, 8), tuple(range(8))
@@ -250,7 +250,7 @@ def spelt(tokens: Tokens, log_ctc: np.ndarray) -> ctc_prefix.CtcState:
     return state
 
 
-def test_as_published_only_blanks_go_on_into_new_frames() -> None:
+def test_as_published_only_blanks_continue_into_new_frames() -> None:
     log_ctc = some_ctc(3, 9, 4)
     before = spelt((1, 2), log_ctc[:5])
     after = blank_alone(before, log_ctc[5:])
@@ -281,7 +281,7 @@ def test_a_label_that_lasts_into_the_next_block_is_lost_as_published_and_kept_as
 
 @pytest.mark.parametrize("rules", ["published", "corrected"])
 def test_the_carried_scores_are_those_of_the_rules(rules: str) -> None:
-    """After a block the search holds CTC as its rules say: exact for all frames, or blanks from the block before."""
+    """After a block, CTC scores follow the rules: exact for all frames, or blanks from the previous block."""
     searching = search(
         TableEngine(5, 8, -4.0), rules, 7, ctc_weight=0.3, block_frames=6, lookahead_frames=1, most_tokens_per_frame=0.5
     )
@@ -313,13 +313,13 @@ def told(script: list[int], rules: str, **given: Any) -> Hypothesis:
     return searching.advance(searching.start(), frames, final=False).best
 
 
-def test_a_token_may_come_again_where_ctc_supports_it() -> None:
+def test_a_token_may_repeat_with_ctc_support() -> None:
     script = [0, 1, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0]
     assert told(script, "published").tokens == (1,)  # stops at the second 1, and goes back from 1 2
     assert told(script, "corrected", lookahead_frames=3).tokens == (1, 2, 1, 3)
 
 
-def test_a_token_that_ctc_does_not_hear_again_is_not_said_again() -> None:
+def test_a_token_is_not_repeated_without_ctc_support() -> None:
     class Stammering(ReadingEngine):
         def decode(self, tokens_B, memory, state, window):  # type: ignore[no-untyped-def]
             step = super().decode(tokens_B, memory, state, window)
@@ -345,7 +345,7 @@ def test_a_token_is_taken_back_until_the_lookahead_has_come(silence: int, kept: 
     assert told(script, "published").tokens == (1,)
 
 
-def test_the_first_frames_of_what_was_heard() -> None:
+def test_the_first_frames_of_the_speech() -> None:
     log_ctc, memory = spoken(np.array([0, 1, 0, 2, 0, 3]), 4)
     cut = SpeechFrames(memory, log_ctc, CtcSpikes((1, 3, 5), (1, 2, 3))).up_to(3)
     assert (cut.spikes.frames, cut.spikes.tokens, cut.frames) == ((1,), (1,), 3)
@@ -361,7 +361,7 @@ scripts = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(scripts, st.integers(1, 30), st.integers(1, 3), st.sampled_from(["published", "corrected"]))
-def test_no_word_is_lost_none_invented_and_none_said_twice(script: list[int], size: int, beam: int, rules: str) -> None:
+def test_no_word_is_lost_inserted_or_repeated(script: list[int], size: int, beam: int, rules: str) -> None:
     """The last token is in the last frame."""
     given = {"lookahead_frames": 4}
     searching = search(ReadingEngine(VOCABULARY.size), rules, VOCABULARY.end, beam=beam, ctc_weight=0.3, **given)

@@ -1,4 +1,4 @@
-"""Which search a model gets, and how hotwords are spelt for it."""
+"""The search of each model, and the spelling of hotwords."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_mechanism_has_its_search(attention: str) -> None:
         assert searching.limit is LIMITS[attention]
 
 
-def test_all_that_is_given_reaches_the_search() -> None:
+def test_all_arguments_reach_the_search() -> None:
     class Model:
         pass
 
@@ -72,7 +72,7 @@ def test_all_that_is_given_reaches_the_search() -> None:
         assert isinstance(searching.hotwords, Hotwords)  # type: ignore[attr-defined]
 
 
-def test_an_unknown_mechanism_is_told() -> None:
+def test_an_unknown_mechanism_is_an_error() -> None:
     with pytest.raises(ConfigError, match='"hsdacs" is not known; did you mean "hs-dacs"'):
         built("hsdacs")
 
@@ -84,7 +84,7 @@ def test_triggered_attention_needs_ctc() -> None:
 
 
 def total(hotwords: Hotwords | None, tokens: tuple[int, ...]) -> float:
-    """What a whole text earns."""
+    """The score of a whole text."""
     assert hotwords is not None
     node, earned = 0, 0.0
     for token in (*tokens, hotwords.size - 1):
@@ -121,7 +121,7 @@ def test_several_phrases_and_none() -> None:
     (Vocabulary("words", ("one", "two")), "three", '"three"'),
     (Vocabulary("characters", ("a", "b")), "a b", "'<space>'"),
 ])  # fmt: skip
-def test_a_phrase_that_cannot_be_spelt_is_told(vocabulary: Vocabulary, phrase: str, missing: str) -> None:
+def test_a_phrase_that_cannot_be_spelt_is_an_error(vocabulary: Vocabulary, phrase: str, missing: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_hotwords([("ab" if vocabulary.kind != "words" else "one", 1.0), (phrase, 1.0)], vocabulary)
     assert f'the hotword "{phrase}" is not possible' in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_phrase_that_cannot_be_spelt_is_told(vocabulary: Vocabulary, phrase: s
 
 
 @pytest.mark.parametrize("phrase", ["", "  ", "\n"])
-def test_an_empty_phrase_is_told(phrase: str) -> None:
+def test_an_empty_phrase_is_an_error(phrase: str) -> None:
     with pytest.raises(ConfigError, match="is empty"):
         build_hotwords([(phrase, 1.0)], CHARACTERS)
 
@@ -139,7 +139,7 @@ def test_a_phrase_may_come_without_a_boost() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["ab", [("ab", "much")], [3], [("ab", 1.0, 2.0)]])
-def test_what_is_no_list_of_phrases_is_told(wrong: Any) -> None:
+def test_a_value_that_is_not_a_list_of_phrases_is_an_error(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"hotword.* must be a "):
         build_hotwords(wrong, CHARACTERS)
 
@@ -154,7 +154,7 @@ def test_a_boost_is_a_number_above_0(boost: float) -> None:
 
 
 def events_of(searching: Any, network: TorchEngine, encoder: EncoderConfig, sizes: list[int]) -> list[Event]:
-    """What is told when features arrive in pieces of the given sizes, and then the rest."""
+    """The events if features arrive in chunks of the given sizes, and then the rest."""
     features = np.random.default_rng(1).normal(size=(300, NUM_MEL))
     features[140:170] *= 0.01
     statistics = Statistics(np.zeros(NUM_MEL, np.float32), np.ones(NUM_MEL, np.float32))

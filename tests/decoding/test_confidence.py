@@ -1,4 +1,4 @@
-"""Confidences become probabilities, and the table says whether they are."""
+"""Calibration of confidences, and the reliability table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def judged(scale: float, offset: float, words: int = 4000, seed: int = 0) -> lis
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (0.4, -1.0), (2.0, 0.5)])
-def test_the_fit_finds_what_was_wrong(scale: float, offset: float) -> None:
+def test_the_fit_recovers_scale_and_offset(scale: float, offset: float) -> None:
     found = fit(judged(scale, offset))
     assert found.scale == pytest.approx(scale, rel=0.15, abs=0.05)
     assert found.offset == pytest.approx(offset, abs=0.15)

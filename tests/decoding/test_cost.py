@@ -28,13 +28,13 @@ def test_no_steps_cost_nothing() -> None:
     assert cost_ratio(0, layers=6, heads=4, steps=0, frames=30) == 0.0
 
 
-def test_frames_that_there_are_not_cannot_be_consumed() -> None:
+def test_more_frames_than_exist_cannot_be_consumed() -> None:
     with pytest.raises(AssertionError):
         cost_ratio(31, layers=1, heads=1, steps=1, frames=30)
 
 
 def test_what_stopped_the_heads() -> None:
-    """Two layers of two heads: by threshold, at the limit, at the end, and a head that has been lost before."""
+    """Two layers of two heads: stopped by the threshold, the limit, the end, and a head that was lost before."""
     end_BNH = np.array([
         [[3, 7], [9, 10]],  # may look at 10 of 12 frames
         [[3, 7], [9, 12]],  # may look at 14 of 12 frames, and no more will come

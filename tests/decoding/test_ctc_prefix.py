@@ -30,7 +30,7 @@ def every(state: CtcState) -> np.ndarray:
 
 
 def spelt(tokens: np.ndarray, log_p: np.ndarray, heard: list[int] | None = None) -> CtcState:
-    """The state of prefixes; before token n, all frames up to `heard[n]` have come, or else all there are."""
+    """The state of prefixes; before token n, the frames up to `heard[n]` (default: all) have arrived."""
     batch, length = tokens.shape
     state = ctc_prefix.start(batch)
     for n, now in enumerate([*(heard or [len(log_p)] * length), len(log_p)]):
@@ -92,8 +92,8 @@ def test_some_candidates_are_scored_as_among_all() -> None:
     np.testing.assert_allclose(extensions(state, some, log_p), np.take_along_axis(of_all, some, 1), atol=1e-12)
 
 
-def test_truncated_scores_are_the_full_ones_but_for_nothing() -> None:
-    """Peaked as CTC is: most frames are left out, and no score changes by more than a billionth."""
+def test_truncated_scores_equal_the_full_ones() -> None:
+    """Peaked scores: most frames are left out, and no score changes by more than a billionth."""
     said = np.zeros(300, np.int64)
     said[::12] = np.random.default_rng(2).integers(1, CLASSES, 25)
     log_p = np.log(np.eye(CLASSES)[said] * (1 - 4e-4) + 1e-4)
@@ -138,7 +138,7 @@ def test_labels_of_no_probability_are_impossible_and_nothing_breaks() -> None:
     assert (psi_BV[:, 1:] < -600).all()
 
 
-def test_more_tokens_than_frames_cannot_be() -> None:
+def test_more_tokens_than_frames_are_impossible() -> None:
     log_p = some_ctc(1, 2)
     state = spelt(np.array([[1, 2, 3]]), log_p)
     assert state.psi_B[0] == whole(state)[0] == -np.inf
@@ -148,7 +148,7 @@ def test_more_tokens_than_frames_cannot_be() -> None:
 
 
 def test_long_utterances_stay_exact() -> None:
-    """Sums of log probabilities grow with the frames; their differences must not lose what matters."""
+    """Sums of log probabilities grow with the frames; their differences must stay precise."""
     rng = np.random.default_rng(4)
     logits = rng.normal(size=(1500, CLASSES)) * 6
     log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)

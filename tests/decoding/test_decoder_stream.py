@@ -1,4 +1,4 @@
-"""Blocks to events: utterances open and close, silence is forgotten, and no word is lost between two of them."""
+"""Blocks to events: utterances open and close, silence is dropped, and no word is lost between utterances."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def said(script: list[int]) -> str:
     )
 
 
-def test_a_word_is_told_and_then_final() -> None:
+def test_a_word_is_partial_and_then_final() -> None:
     events = listen(SILENCE * 5 + [2] + SILENCE * 30)
     assert [(type(event), event.text, event.utterance) for event in events] == [(Partial, "two", 0), (Final, "two", 0)]
     partial, final = events
@@ -89,7 +89,7 @@ def test_a_word_is_told_and_then_final() -> None:
     assert final.delay_seconds == pytest.approx(final.time_seconds - final.words[-1].end_seconds)
 
 
-def test_nothing_is_told_twice() -> None:
+def test_no_event_is_repeated() -> None:
     events = listen(SILENCE * 5 + [2] + SILENCE * 8 + [3] + SILENCE * 9 + [1])
     assert [event.text for event in events] == ["two", "two three", "two three one", "two three one"]
     assert isinstance(events[-1], Final)
@@ -108,7 +108,7 @@ def test_no_word_is_lost_and_none_invented(script: list[int]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(scripts, st.integers(1, 30))
 def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int) -> None:
-    """Where utterances begin and end, what is in them and what it cost follow from frames alone."""
+    """Boundaries, texts and cost of utterances depend on frames alone."""
     one, other = finals(listen(script)), finals(listen(script, size))
     assert [(f.text, f.words, f.halts, f.cost_ratio) for f in one] == [
         (f.text, f.words, f.halts, f.cost_ratio) for f in other
@@ -116,7 +116,7 @@ def test_finals_do_not_depend_on_the_size_of_blocks(script: list[int], size: int
 
 
 def hear_late(script: list[int], late: int, size: int) -> list[Final]:
-    """CTC speaks of a word some frames after the decoder could hear it."""
+    """CTC spikes some frames after the decoder can recognise a word."""
     log_ctc_TV, _ = spoken(np.array([0] * late + script), VOCABULARY.end)
     _, memory = spoken(np.array(script + [0] * late), VOCABULARY.end)
     events, now = [], start()
@@ -129,8 +129,8 @@ def hear_late(script: list[int], late: int, size: int) -> list[Final]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(6, 40), st.integers(0, 4), st.integers(1, 30))
-def test_a_word_that_has_begun_when_an_utterance_ends_is_the_next_ones(pause: int, late: int, size: int) -> None:
-    """Ten frames of silence end an utterance: five are its own, and five the next one's."""
+def test_a_word_begun_at_an_endpoint_belongs_to_the_next_utterance(pause: int, late: int, size: int) -> None:
+    """Ten frames of silence end an utterance: five belong to it, and five to the next one."""
     script = SILENCE * 5 + [1] + SILENCE * pause + [2] + SILENCE * 5
     told = hear_late(script, late, size)
     assert [final.text for final in told] == (
@@ -151,14 +151,14 @@ def test_each_utterance_has_partials_and_then_one_final(script: list[int]) -> No
     assert times == sorted(times)
 
 
-def test_silence_before_an_utterance_is_none_of_its_length() -> None:
+def test_silence_before_an_utterance_does_not_count_as_its_length() -> None:
     """An encoder of full context gives one block: then minutes of silence come together with the words."""
     script = SILENCE * 200 + [1] + SILENCE * 6 + [2] + SILENCE * 6 + [3]
     for size in (1, BLOCK, len(script)):
         assert [final.text for final in finals(listen(script, size))] == ["one two three"]
 
 
-def test_long_silence_is_forgotten() -> None:
+def test_long_silence_is_not_stored() -> None:
     now = start()
     for n in range(500):
         events, now = hear(now, SILENCE * BLOCK)
@@ -178,7 +178,7 @@ def test_long_silence_is_forgotten() -> None:
 
 
 def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
-    """Words and how surely CTC hears each of them, where only one heard with 0.8 opens an utterance."""
+    """Words and their CTC probabilities; only a spike of at least 0.8 opens an utterance."""
     events, now = [], start(replace(ENDPOINT, onset_probability=0.8))
     for begin in range(0, len(script), size):
         part = script[begin : begin + size]
@@ -190,7 +190,7 @@ def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
     return finals(events + now.finish(0.04 * len(script)))
 
 
-def test_faint_words_alone_open_no_utterance_and_are_told_with_a_clear_one() -> None:
+def test_faint_words_open_no_utterance_but_count_before_a_clear_one() -> None:
     quiet, faint, clear = [(0, 1.0)] * 5, [(1, 0.6)], [(2, 0.9)]
     for size in (1, 3, 8, 12):
         assert murmur((quiet + faint) * 40 + quiet, size) == []
@@ -203,7 +203,7 @@ def test_faint_words_alone_open_no_utterance_and_are_told_with_a_clear_one() -> 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.6, 0.9])), max_size=60), st.integers(1, 30))
-def test_what_is_faint_does_not_depend_on_the_size_of_blocks(script: list[tuple[int, float]], size: int) -> None:
+def test_faint_words_do_not_depend_on_the_size_of_blocks(script: list[tuple[int, float]], size: int) -> None:
     one, other = murmur(script, BLOCK), murmur(script, size)
     assert [(f.text, f.words, f.halts, f.cost_ratio) for f in one] == [
         (f.text, f.words, f.halts, f.cost_ratio) for f in other
@@ -258,7 +258,7 @@ def test_a_whole_recording_keeps_its_silence(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, BLOCK, 100])
 def test_ctc_and_decoder_see_the_same_frames(size: int) -> None:
-    """With so much weight on CTC, a word would be lost if silence were forgotten in one of them only."""
+    """With a high CTC weight, a word would be lost if silence were dropped in one of them only."""
     search = Search(ReadingEngine(VOCABULARY.size), lookahead, replace(CONFIG, ctc_weight=0.9), VOCABULARY.end)
     script = SILENCE * 43 + [2] + SILENCE * 5 + [1] + SILENCE * 30 + [3] + SILENCE * 3
     events, now = hear(DecoderStream.start(search, Endpointer(ENDPOINT), VOCABULARY), script, size)
@@ -266,7 +266,7 @@ def test_ctc_and_decoder_see_the_same_frames(size: int) -> None:
     assert [(final.text, final.halts) for final in finals(events)] == [("two one", (44, 50)), ("three", (81,))]
 
 
-def test_an_utterance_that_goes_on_and_on_is_ended_at_a_short_pause() -> None:
+def test_a_long_utterance_ends_at_a_short_pause() -> None:
     script = ([1] + SILENCE * 7) * 12
     texts = [final.text for final in finals(listen(script, endpoint=LONG_PAUSE))]
     assert len(texts) > 1
@@ -279,21 +279,21 @@ def test_without_speech_there_is_no_event() -> None:
     assert start().finish(0.0) == []
 
 
-def test_an_utterance_of_spaces_is_not_told() -> None:
+def test_an_utterance_of_spaces_has_no_event() -> None:
     spelling = Vocabulary("characters", ("<space>", "a", "b"))
     events, now = hear(start(vocabulary=spelling), SILENCE * 4 + [1] + SILENCE * 20 + [2] + SILENCE * 3)
     told = [event for event in events + now.finish(1.0) if not isinstance(event, Endpoint)]
     assert [(event.utterance, event.text) for event in told] == [(0, "a"), (0, "a")]
 
 
-def test_pushing_leaves_the_value_as_it_was() -> None:
+def test_pushing_does_not_change_the_value() -> None:
     before = start()
     first, second = hear(before, [0, 1, 0, 0]), hear(before, [0, 1, 0, 0])
     assert first[0] == second[0]
     assert (before.buffer.memory, before.endpoint, before.emitted) == (None, STREAM_START, NOTHING_EMITTED)
 
 
-def test_an_endpoint_says_why_the_utterance_ended() -> None:
+def test_an_endpoint_has_the_reason() -> None:
     events = listen_all(SILENCE * 5 + [2] + SILENCE * 30)
     assert events[-1] == Endpoint(0, "pause", events[-2].time_seconds)
     reasons = [e.reason for e in listen_all(([1] + SILENCE * 7) * 12, endpoint=LONG_PAUSE) if isinstance(e, Endpoint)]
@@ -302,7 +302,7 @@ def test_an_endpoint_says_why_the_utterance_ended() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, BLOCK, 1000])
-def test_long_silence_is_told_once_for_every_time_nobody_speaks(size: int) -> None:
+def test_long_silence_is_reported_once(size: int) -> None:
     endpoint = EndpointConfig(pause_seconds=0.4, silence_seconds=4.0)  # 100 frames
     script = SILENCE * 350 + [1] + SILENCE * 60 + [2] + SILENCE * 250
     told = [
@@ -356,7 +356,7 @@ def test_of_spelled_words_the_last_may_still_grow() -> None:
     assert ("", "ab") in told
 
 
-def test_further_readings_are_told_best_first() -> None:
+def test_alternatives_are_sorted_best_first() -> None:
     _, now = hear(guessing(5, beam=3, nbest=3, ctc_weight=0.3), SILENCE * 5 + [2] + SILENCE * 4 + [3, 0, 0])
     (final,) = finals(now.finish(1.0))
     assert 1 <= len(final.alternatives) <= 2

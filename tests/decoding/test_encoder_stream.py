@@ -139,7 +139,7 @@ def test_levels_are_those_of_the_frames_of_a_block() -> None:
     np.testing.assert_allclose(found, (4 * np.arange(9) + 1.5) * 10 / np.log(10))
 
 
-def test_what_a_stream_keeps_is_bounded() -> None:
+def test_the_state_of_a_stream_is_bounded() -> None:
     config = EncoderConfig(1, 4, 3, 2)
     now = EncoderStream.start(EchoEngine(config), config, PLAIN)
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Hotwords: what a text earns is what its phrases are worth, counted by reading it; token by token it may be more."""
+"""Hotwords: the score of a text against a literal count of its phrases."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _ends(text: tuple[int, ...], place: int, marks: str) -> bool:
 
 
 def test_a_text_earns_the_most_of_all_phrases_that_it_may_be_in() -> None:
-    """After 1 2 the text may go on as 1 2 3 4, which has earned 0.5, or as 2 5 3 4, which has earned 3."""
+    """After 1 2 the text may continue as 1 2 3 4, which has earned 0.5, or as 2 5 3 4, which has earned 3."""
     hotwords = Hotwords.build([((1, 2, 3, 4), 1.0), ((2, 3), 6.0)], SIZE)
     assert earned(hotwords, (1, 2)) == pytest.approx([0.25, 3.0, 0.0])
     assert earned(hotwords, (1, 2, 3)) == pytest.approx([0.25, 3.0, 6.0, 6.0])
@@ -71,7 +71,7 @@ def test_phrases_of_words(wanted: list[tuple[tuple[int, ...], float]], text: tup
 @settings(max_examples=60, deadline=None)
 @given(phrases, texts)
 def test_phrases_of_characters(wanted: list[tuple[tuple[int, ...], float]], text: tuple[int, ...]) -> None:
-    """A word is what stands between spaces; a phrase has none at its ends and none doubled."""
+    """Words are separated by spaces; a phrase has no spaces at its ends and no double spaces."""
     wanted = [(phrase, boost) for phrase, boost in wanted if SPACE not in (phrase[0], phrase[-1])]
     wanted = [(p, boost) for p, boost in wanted if (SPACE, SPACE) not in itertools.pairwise(p)]
     hotwords = Hotwords.build(wanted, SIZE, space=SPACE)
@@ -87,14 +87,14 @@ def test_phrases_of_pieces(wanted: list[tuple[tuple[int, ...], float]], text: tu
     assert earned(hotwords, text)[-1] == pytest.approx(worth(text, wanted, "pieces"))
 
 
-def test_a_boost_is_earned_on_the_way_and_given_back() -> None:
+def test_a_boost_is_earned_by_token_and_removed_again() -> None:
     hotwords = Hotwords.build([((1, 2, 3), 3.0)], SIZE)
     assert earned(hotwords, (1, 2, 3, 4)) == pytest.approx([1, 2, 3, 3, 3])
     assert earned(hotwords, (1, 2, 4)) == pytest.approx([1, 2, 0, 0])
     assert earned(hotwords, (1, 1, 2)) == pytest.approx([1, 1, 2, 0])  # begun again at once; at the end all is over
 
 
-def test_what_is_earned_is_lent_until_a_phrase_is_complete() -> None:
+def test_boosts_are_lent_until_a_phrase_is_complete() -> None:
     hotwords = Hotwords.build([((1, 2, 3), 3.0), ((1, 2), 1.5)], SIZE)
     begun = hotwords.after(0, 1)
     np.testing.assert_allclose(hotwords.lent([0]), [[0, 1, 0, 0, 0, 0]])

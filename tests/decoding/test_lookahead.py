@@ -1,4 +1,4 @@
-"""How far a step may look, and in a live stream from where."""
+"""Look-ahead limits, and their base in a live stream."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_later_spikes_never_change_a_limit(
 def test_a_limit_lies_beyond_all_exhausted_frames(
     frames: tuple[int, ...], written: int, t: int, exhausted: int, m: int
 ) -> None:
-    """So a hypothesis that is postponed comes to an end."""
+    """A postponed hypothesis therefore terminates."""
     found = limit(written, t, exhausted, *frames, m=m)
     assert found is None or (found > exhausted and found >= (t if written else 0))
 

@@ -1,4 +1,4 @@
-"""Who waits, who is asked again, and who is not: the outcome is the same however frames arrive."""
+"""Pending steps: the result does not depend on how frames arrive."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_arrival_of_frames_changes_nothing_with_all_scorers(
 
 
 class Slow(TableEngine):
-    """Each hypothesis is decided once so many frames have come as its last token says."""
+    """Each hypothesis is decided after a number of frames given by its last token."""
 
     def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
         log_p, ends, _ = super()._row(prefix, limit, frames, final, held)
         return log_p, ends, frames >= 10 * prefix[-1] or final
 
 
-def test_only_those_who_wait_are_asked_again() -> None:
+def test_only_undecided_hypotheses_are_decoded_again() -> None:
     config = DecodingConfig(beam=3, ctc_weight=0.0, lm_weight=0.5, lookahead_frames=5)
     engine, language = Slow(0, CLASSES, end_bonus=-50.0), Bigrams(0, CLASSES)
     searching = Search(engine, lookahead, config, END, language, most_tokens_per_frame=0.01)
@@ -117,7 +117,7 @@ def test_rows_are_joined_in_trees() -> None:
 
 
 class Doubtful(ReadingEngine):
-    """Would rather say nothing about the first word, whatever comes after it."""
+    """Always prefers <eos> at the first word."""
 
     def decode(self, tokens_B: IntArray, memory: Memory, state: State, window: Window) -> Decoded:
         decoded = super().decode(tokens_B, memory, state, window)
@@ -148,7 +148,7 @@ SCRIPT = [0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]
 
 @pytest.mark.parametrize("limit", ONLINE)
 @pytest.mark.parametrize("sizes", [1, 4, 16, 100])
-def test_no_word_is_lost_and_none_written_twice(limit: Limit, sizes: int) -> None:
+def test_no_word_is_lost_or_repeated(limit: Limit, sizes: int) -> None:
     for script in (SCRIPT, SCRIPT[:-3], [3], [0, 1, 2, 3, 1]):
         text, partials = read(ReadingEngine(CLASSES), script, limit, sizes)
         assert text == tuple(label for label in script if label)
@@ -157,8 +157,8 @@ def test_no_word_is_lost_and_none_written_twice(limit: Limit, sizes: int) -> Non
 
 @pytest.mark.parametrize("limit", [lookahead, unlimited])
 @pytest.mark.parametrize("sizes", [1, 4, 100])
-def test_a_doubt_that_more_frames_do_not_end_loses_no_words(limit: Limit, sizes: int) -> None:
-    """The first step halts before its limit: it would prefer to end for ever, and all that follows would be lost."""
+def test_a_preference_for_eos_that_persists_loses_no_words(limit: Limit, sizes: int) -> None:
+    """The first step halts before its limit: it would prefer <eos> forever, and all later words would be lost."""
     text, partials = read(Doubtful(CLASSES), SCRIPT, limit, sizes)
     assert text == (2, 1, 3, 2)
     if sizes == 1:
@@ -168,14 +168,14 @@ def test_a_doubt_that_more_frames_do_not_end_loses_no_words(limit: Limit, sizes:
 
 @pytest.mark.parametrize("limit", [lookahead, unlimited])
 @pytest.mark.parametrize("sizes", [1, 4, 100])
-def test_evidence_that_the_decoder_does_not_share_adds_no_word(limit: Limit, sizes: int) -> None:
+def test_spikes_that_the_decoder_rejects_add_no_word(limit: Limit, sizes: int) -> None:
     """CTC has spiked twice in the first word; the decoder sees nothing more, and is right."""
     said, twice = [0, 2, 0, 0, 0, 0, 0, 0, 0, 0], [0, 2, 0, 2, 0, 0, 0, 0, 0, 0]
     assert read(ReadingEngine(CLASSES), said, limit, sizes, ctc=twice)[0] == (2,)
 
 
-def test_others_in_the_beam_do_not_hold_the_best() -> None:
-    """A hypothesis further down prefers to end: the best writes on, and only if it would end itself, all wait."""
+def test_other_hypotheses_do_not_delay_the_best() -> None:
+    """A lower hypothesis prefers <eos>: the best continues; all wait only if the best itself prefers <eos>."""
 
     class Torn(TableEngine):
         def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
@@ -190,8 +190,8 @@ def test_others_in_the_beam_do_not_hold_the_best() -> None:
     assert beam.best.tokens == (1, 1, 1)
 
 
-def test_ctc_hears_the_evidence_for_a_step() -> None:
-    """Also where all heads have halted before it, and no more than that, whatever has arrived."""
+def test_ctc_scores_include_the_spike_of_a_step() -> None:
+    """Also if all heads have halted before it, and no further frames, even if more have arrived."""
 
     class Early(TableEngine):
         def _row(self, *given):  # type: ignore[no-untyped-def]
@@ -218,8 +218,8 @@ def test_ctc_scores_the_frames_of_the_furthest_hypothesis(seed: int, spikes: tup
 
 
 @pytest.mark.parametrize("name", sorted(LIMITS))
-def test_each_policy_comes_to_an_end(name: str) -> None:
-    """However often it is held: the engine counts how often it is asked."""
+def test_every_policy_terminates(name: str) -> None:
+    """For any number of postponements: the engine counts its calls."""
     for seed in range(10):
         searching = Search(TableEngine(seed, CLASSES, 3.0), LIMITS[name], DecodingConfig(beam=2), END)
         best = listen(searching, tuple(range(0, FRAMES, 3)), some_ctc(seed), [7, 20]).best

@@ -81,7 +81,7 @@ def test_the_texts_that_it_accepts_are_those_of_a_literal_reading(vocabulary: Vo
 @settings(max_examples=8, deadline=None)
 @given(given=st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=2), min_size=1, max_size=3))
 def test_a_token_is_possible_where_a_phrase_can_still_be_completed(given: Grammar) -> None:
-    """No dead ends, and nothing that could be completed is left out."""
+    """No dead ends, and every completable prefix is possible."""
     phrases, kept = spellable(NO_MARK, given)
     accepted = [text for text in all_texts(NO_MARK, LONGEST) if literal.accepts(NO_MARK, text, kept)]
     beginnings = {text[:n] for text in accepted for n in range(len(text) + 1)}
@@ -107,7 +107,7 @@ def test_other_speech_costs_its_tokens(vocabulary: Vocabulary, given: Grammar, d
 @settings(max_examples=60, deadline=None)
 @given(given=grammars, unknown=st.booleans(), data=st.data())
 def test_committed_words_stay(vocabulary: Vocabulary, given: Grammar, unknown: bool, data: st.DataObject) -> None:
-    """Token by token, what is committed is never taken back, and the printed text begins with it, also at the end."""
+    """Token by token, committed text is never removed, and the printed text begins with it, also at the end."""
     phrases, kept = with_unknown(vocabulary, given) if unknown else spellable(vocabulary, given)
     printed = PhraseText(vocabulary, phrases)
     text = walk(phrases, data)
@@ -140,7 +140,7 @@ def ids(vocabulary: Vocabulary, *tokens: str) -> tuple[int, ...]:
 
 
 def texts_of(printed: PhraseText, text: tuple[int, ...]) -> tuple[str, str, str]:
-    """What is printed of an open text, what of it stays, and what is printed if it ends."""
+    """The printed words of an open text, its committed words, and its words if it ends."""
     parts = printed.words(text), printed.committed(text), printed.ended(text)
     return tuple(" ".join(span.text for span in spans) for spans in parts)  # type: ignore[return-value]
 
@@ -166,7 +166,7 @@ def test_other_speech_is_printed_as_one_word() -> None:
     ]
 
 
-def test_what_may_be_charged_is_lent() -> None:
+def test_possible_costs_are_lent() -> None:
     phrases = build_phrases(["one two", "[unk]"], DIGITS)
     assert phrases is not None
     np.testing.assert_allclose(phrases.lent([START]), [[0, UNKNOWN, 0, 0, 0, 0]])

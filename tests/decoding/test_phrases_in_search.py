@@ -99,7 +99,7 @@ def test_only_phrases_are_printed_and_what_is_committed_stays(
 def test_the_tokens_of_phrases_are_always_among_those_scored(
     kind: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decoder prefers other words to the only one on the list; CTC hears that one."""
+    """The decoder prefers other words to the only one on the list; CTC prefers that one."""
     monkeypatch.setattr(scoring, "PRE_BEAM", 3)
     vocabulary = Vocabulary("words", tuple(f"w{n}" for n in range(50)))
     search = built(vocabulary, kind, ["w7"], 0, beam=2, ctc_weight=0.6)
@@ -115,7 +115,7 @@ def test_the_tokens_of_phrases_are_always_among_those_scored(
 
 
 class Says:
-    """Says some tokens at frames 3, 6, 9, ..., then that the text ends; nothing else is likely."""
+    """Prefers given tokens at frames 3, 6, 9, ..., then <eos>."""
 
     def __init__(self, vocabulary: Vocabulary, text: tuple[int, ...]) -> None:
         self.vocabulary, self.text = vocabulary, text
@@ -144,14 +144,14 @@ class Says:
 DIGITS = Vocabulary("words", ("one", "two", "three", "four"))
 
 
-def test_what_is_said_is_printed_where_it_is_on_the_list() -> None:
+def test_spoken_phrases_of_the_list_are_printed() -> None:
     said = Says(DIGITS, (3, 1, 2))
     assert said.printed(["one two", "three"], beam=4) == "three one two"
     assert said.printed([], beam=4) == "three one two"
 
 
 def test_speech_that_ends_inside_a_phrase_prints_the_phrases_before_it() -> None:
-    """To complete "one two three four" would need three words that nobody said."""
+    """Completing "one two three four" would need three words that were not spoken."""
     assert Says(DIGITS, (3, 1)).printed(["one two three four", "three"], beam=4) == "three"
 
 

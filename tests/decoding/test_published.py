@@ -48,7 +48,7 @@ def _no_gradients() -> Iterator[None]:
 
 
 def noise(seconds: float = 1.5) -> np.ndarray:
-    """Sound that changes all the time."""
+    """Audio that changes continuously."""
     rng = np.random.default_rng(0)
     loudness = np.repeat(rng.uniform(0.001, 0.3, round(seconds * 10)), 1600)
     return (loudness * rng.standard_normal(len(loudness))).astype(np.float32)
@@ -76,7 +76,7 @@ def both(
     cuts: tuple[int, ...] = (),
     most: float = 1.0,
 ) -> tuple[Final, Published]:
-    """The one Final of a recording, and the same system as the paper has it."""
+    """The one Final of a recording, and the literal search of the paper."""
     recognizer = Recognizer(folder, TorchEngine(model), decoding, endpoint=WHOLE)
     recognizer.search = replace(recognizer.search, most_tokens_per_frame=most)
     session = recognizer.session()
@@ -122,7 +122,7 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
 def test_the_published_policy_of_the_other_mechanisms(
     tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
 ) -> None:
-    """They fire by themselves, are triggered by CTC, go block by block, or see all frames; at once and in pieces."""
+    """Monotonic, triggered, blockwise and offline attention; pushed at once and in chunks."""
     folder, model = random_model(tmp_path, attention, seed, wait_frames=3, trigger_frames=2)
     ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
     decoding = DecodingConfig(
@@ -139,7 +139,7 @@ def test_the_published_policy_of_the_other_mechanisms(
 
 @pytest.mark.parametrize(("beam", "ctc"), [(1, 0.0), (1, 0.3), (3, 0.3)])
 def test_alg1_of_a_trained_model_on_speech(beam: int, ctc: float) -> None:
-    """The shipped model in double precision, on words that it knows."""
+    """The shipped model in double precision, on words of its vocabulary."""
     folder = load_folder(find("digits-en"))
     model = TorchEngine.load(folder, 1).model.double()
     samples, rate = read_audio(Path(headsync.__file__).parent / "demo" / "1-slt.flac")
@@ -245,7 +245,7 @@ def test_texts_that_ended_early_are_scored_on_all_frames(seed: int) -> None:
 
 
 def test_eos_ends_the_text_before_the_audio_ends() -> None:
-    """In 20 frames of silence after a word, Algorithm 1 reaches its limit, and the decoder says <eos>."""
+    """In 20 frames of silence after a word, Algorithm 1 reaches its limit, and the decoder prefers <eos>."""
     script = np.array([0, 0, 1, 0, 0, 2] + [0] * 20 + [1, 0, 0])
     log_ctc, memory = spoken(script, CLASSES - 1)
     engine = ReadingEngine(CLASSES)
@@ -261,7 +261,7 @@ def test_eos_ends_the_text_before_the_audio_ends() -> None:
 
 def test_a_recording_without_a_spike_has_one_final(tmp_path: Path) -> None:
     folder, model = random_model(tmp_path, "hs-dacs", 1)
-    model.ctc.bias[0] += 1e3  # CTC says blank
+    model.ctc.bias[0] += 1e3  # CTC emits only blanks
     model.decoder.out.bias[-1] += 1e3  # and the decoder <eos>
     final, _ = both(folder, model, noise(), DecodingConfig(policy="published", ctc_weight=0.0))
     assert (final.text, final.words, final.halts) == ("", (), ())

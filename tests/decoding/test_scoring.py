@@ -1,4 +1,4 @@
-"""The joint score: every scorer with its weight, the pre-beam, readings beside the best, and how sure each token is."""
+"""The joint score: every scorer with its weight, the pre-beam, n-best hypotheses, and confidences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = DecodingConfig(beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, 
 
 
 class Unigrams:
-    """A language model that likes some tokens more, and counts how many it has seen."""
+    """A language model that prefers some tokens, and counts the tokens."""
 
     log_p = np.log(np.array([1e-300, 0.4, 0.1, 0.3, 0.2]))
 
@@ -45,13 +45,13 @@ def search(seed: int, config: DecodingConfig = ALL) -> Search:
 
 
 def finish(searching: Search, log_ctc: np.ndarray = LOG_CTC) -> Beam:
-    """All frames at once, no evidence: everything is written at the end."""
+    """All frames at once, without spikes: everything is written at the end."""
     heard = SpeechFrames(nothing_heard(FRAMES), log_ctc, CtcSpikes())
     return searching.advance(searching.start(), heard, final=True)
 
 
 def score_of(seed: int, text: tuple[int, ...]) -> dict[str, float]:
-    """The parts of the score of a whole text, each by itself."""
+    """The parts of the score of a whole text, each computed separately."""
     engine = TableEngine(seed, CLASSES)
     state, attention = engine.start_decoder(1), 0.0
     window = Window(np.array([NO_LIMIT]), np.array([FRAMES]), np.array([True]))
@@ -81,7 +81,7 @@ def test_the_best_texts_of_all_by_all_scorers(seed: int) -> None:
 
 
 def test_the_best_texts_where_scores_only_fall() -> None:
-    """As many as are asked for are found, though nothing can be better than the first that has ended."""
+    """The requested number of hypotheses is found, though none can be better than the first that has ended."""
     searching = replace(search(0, replace(ALL, length_bonus=0.0)), hotwords=None)
     texts = [text for length in range(6) for text in itertools.product((1, 2, 3), repeat=length)]
     scores = {text: score_of(0, text) for text in texts}
@@ -148,7 +148,7 @@ def test_rescoring_changes_which_text_is_the_best() -> None:
 
 
 def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
-    """Whatever CTC says: it is only asked about what the others find best."""
+    """CTC scores only the best tokens of the other scorers."""
     for seed in range(5):
         searching = search(seed, replace(ALL, beam=1, policy="published", lm_weight=0.0))
         searching = replace(searching, hotwords=None, language=None)
@@ -163,7 +163,7 @@ def test_a_pre_beam_of_one_leaves_the_end_and_one_token() -> None:
         assert first in ((), (best,))
 
 
-def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
+def test_a_text_can_end_with_a_low_decoder_score() -> None:
     silence = np.full((FRAMES, CLASSES), -20.0)
     silence[:, 0] = -1e-3
     config = DecodingConfig(beam=1, ctc_weight=0.9, policy="published")
@@ -171,7 +171,7 @@ def test_a_text_can_end_however_little_the_decoder_thinks_of_it() -> None:
     assert [h.tokens for h in finish(searching, silence).nbest(1)] == [()]
 
 
-def test_confidences_are_posteriors_among_what_could_have_stood_there() -> None:
+def test_confidences_are_posteriors_among_the_candidates() -> None:
     searching = search(1, replace(ALL, beam=3, nbest=1))
     h = finish(searching).best
     assert h.tokens
@@ -202,7 +202,7 @@ def _joint(prefix: tuple[int, ...], token: int) -> float:
     return 0.6 * attention + 0.4 * ctc + 0.7 * lm + 0.3 * len(text) + parts["hotwords"] + partial
 
 
-def test_ctc_alone_needs_no_word_of_the_decoder() -> None:
+def test_ctc_alone_ignores_the_decoder() -> None:
     config = DecodingConfig(beam=4, ctc_weight=1.0)
     sure = np.full((FRAMES, CLASSES), 1e-6)
     sure[:, 0] = 1.0
@@ -213,7 +213,7 @@ def test_ctc_alone_needs_no_word_of_the_decoder() -> None:
 
 
 def test_hotwords_turn_a_close_decision() -> None:
-    """With a boost a phrase is found where it was not the best; without weight nothing is asked of the model."""
+    """With a boost a phrase is found that was not the best; without weight the model is not called."""
     config = DecodingConfig(beam=8, ctc_weight=0.0)
     turned = 0
     for seed in range(10):
@@ -245,7 +245,7 @@ def test_the_best_places_come_first_and_equal_ones_in_order() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: float) -> None:
+def test_end_weight_scales_the_decision_of_the_decoder_to_end(weight: float) -> None:
     p_BV = np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3)
     said = replace(search(0), config=replace(ALL, end_weight=weight)).joint.decoder(np.log(p_BV))
     for p_V, said_V in zip(p_BV, said, strict=True):
@@ -255,7 +255,7 @@ def test_the_decoder_says_which_token_and_in_part_whether_the_text_ends(weight: 
     assert (said <= 0).all()
 
 
-def test_what_the_decoder_rules_out_stays_so() -> None:
+def test_tokens_of_decoder_probability_zero_stay_impossible() -> None:
     with np.errstate(divide="ignore"):
         log_p = np.log([[0.0, 0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
     for weight in (0.0, 0.5):
@@ -266,14 +266,14 @@ def test_what_the_decoder_rules_out_stays_so() -> None:
     assert said[0, END] == -np.inf
 
 
-def test_without_ctc_the_decoder_alone_says_when_the_text_ends() -> None:
+def test_without_ctc_the_decoder_alone_ends_the_text() -> None:
     log_p = np.log(np.random.default_rng(4).dirichlet([1.0] * CLASSES, size=3))
     alone = replace(ALL, end_weight=0.0, ctc_weight=0.0)
     assert (replace(search(0), config=alone).joint.decoder(log_p) == log_p).all()
 
 
 def test_a_decoder_that_would_end_at_once_leaves_the_end_to_ctc() -> None:
-    """CTC hears two tokens; the decoder, right about them, has learned that most texts are empty."""
+    """CTC has two spikes; the decoder scores these tokens well, but prefers empty texts."""
     log_ctc = np.log(np.full((FRAMES, CLASSES), 0.01))
     log_ctc[:, 0] = np.log(0.96)
     log_ctc[[3, 7], 0], log_ctc[3, 1], log_ctc[7, 2] = np.log(0.01), np.log(0.96), np.log(0.96)

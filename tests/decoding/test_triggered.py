@@ -1,4 +1,4 @@
-"""The frame-synchronous search against every CTC path written out, and indifferent to the arrival of frames."""
+"""The frame-synchronous search against every CTC path, and its independence of the arrival of frames."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Literal:
         self.frames, self.classes = log_ctc.shape
 
     def after(self, frames: int) -> dict[Tokens, tuple[float, float]]:
-        """Of each text the probability of all paths, and of those whose last token begins at the last frame."""
+        """For each text the probability of all paths, and of those whose last token begins at the last frame."""
         whole: Counter[Tokens] = Counter()
         enters: Counter[Tokens] = Counter()
         for path in itertools.product(range(self.classes - 1), repeat=frames):  # <eos> is no label
@@ -146,7 +146,7 @@ def test_a_beam_that_is_wide_enough_is_all_paths(seed: int, ahead: int) -> None:
 
 
 def test_triggers_move_in_these_examples() -> None:
-    """Else the test above would not show that the decoder is asked again."""
+    """Otherwise the test above would not show that the decoder is called again."""
     entered_first = moved = 0
     for seed in range(12):
         log_ctc = some_ctc(seed, 5, 4)
@@ -218,7 +218,7 @@ def test_the_decoder_looks_as_far_as_the_trigger_and_the_lookahead(seed: int, be
     assert engine.asked[-1].limit_B[0] == NO_LIMIT
 
 
-def test_nothing_is_asked_before_the_lookahead_has_come() -> None:
+def test_nothing_is_decoded_before_the_lookahead_has_arrived() -> None:
     engine = TableEngine(0)
     searching = search(engine)
     assert searching.advance(searching.start(), heard(some_ctc(0), AHEAD), final=False).frames == 0
@@ -226,7 +226,7 @@ def test_nothing_is_asked_before_the_lookahead_has_come() -> None:
     assert searching.advance(searching.start(), heard(some_ctc(0), AHEAD + 1), final=False).frames == 1
 
 
-def test_in_silence_nothing_is_asked() -> None:
+def test_nothing_is_decoded_in_silence() -> None:
     """Tokens of less probability than a thousandth do not enter."""
     engine = TableEngine(0)
     log_ctc = np.log(np.full((FRAMES, CLASSES), 0.9e-3))
@@ -236,7 +236,7 @@ def test_in_silence_nothing_is_asked() -> None:
     assert engine.asked == []
 
 
-def test_what_has_entered_once_goes_on_entering() -> None:
+def test_a_token_that_has_entered_keeps_entering() -> None:
     """Where a prefix is in the beam, CTC's score of it is exact, also over frames that would not have proposed it."""
     p = np.full((5, CLASSES), 5e-4)
     p[1, 1] = 0.3
@@ -251,7 +251,7 @@ def prod(p: np.ndarray, path: Tokens) -> float:
     return math.prod(float(p[t, label]) for t, label in enumerate(path))
 
 
-def test_a_stream_can_be_put_away_and_taken_up() -> None:
+def test_a_stream_can_be_pickled_and_resumed() -> None:
     searching, log_ctc = search(TableEngine(1)), some_ctc(1)
     beam = searching.advance(searching.start(), heard(log_ctc, 12), final=False)
     again = pickle.loads(pickle.dumps(beam))
@@ -264,7 +264,7 @@ def test_a_stream_can_be_put_away_and_taken_up() -> None:
 
 def test_the_beam_keeps_the_best_by_ctc_and_by_the_joint_score() -> None:
     class Contrary(TableEngine):
-        """Believes in token 2, whatever is said."""
+        """Always prefers token 2."""
 
         def decode(self, *given):  # type: ignore[no-untyped-def]
             step = super().decode(*given)
@@ -288,7 +288,7 @@ def listen_to(searching: TriggeredSearch, log_ctc: np.ndarray) -> TriggeredBeam:
 
 @settings(max_examples=12, deadline=None)
 @given(seeds, st.integers(1, 4), st.sampled_from([0.1, 0.5, 0.9]))
-def test_not_asking_for_the_hopeless_changes_nothing(seed: int, beam: int, ctc_weight: float) -> None:
+def test_skipping_hopeless_prefixes_changes_nothing(seed: int, beam: int, ctc_weight: float) -> None:
     class AskingForAll(TriggeredSearch):
         def _promising(self, prefixes):  # type: ignore[no-untyped-def]
             return prefixes
@@ -367,8 +367,8 @@ def test_no_word_is_lost_and_none_invented(script: list[int], size: int, beam: i
             assert final.text.startswith(event.committed)
 
 
-def test_a_hypothesis_says_how_it_came_about() -> None:
-    """Frames consumed, steps and confidences are those of the tokens that stand there, however triggers have moved."""
+def test_a_hypothesis_records_frames_steps_and_confidences() -> None:
+    """Frames consumed, steps and confidences belong to the current tokens, even if triggers have moved."""
     engine = TableEngine(4)
     for h in listen_to(search(engine, 4), some_ctc(4)).live:
         assert isinstance(h, Hypothesis)

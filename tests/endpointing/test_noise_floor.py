@@ -1,4 +1,4 @@
-"""The noise floor: against a literal loop, for every cutting, and in what opens an utterance."""
+"""The noise floor: against a literal loop, for any chunking, and its effect on onsets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_levels_are_decibels() -> None:
 
 
 def opens(*sounds: tuple[float, bool], config: EndpointConfig = CONFIG) -> bool:
-    """Whether spikes of such probability open an utterance, each of which is above the noise floor or is not."""
+    """Whether spikes of this probability, each above the noise floor or not, open an utterance."""
     endpointer, state = Endpointer(config), STREAM_START
     for place, (sure, foreground) in enumerate(sounds):
         log_ctc_V = np.full(4, -9.0)
@@ -114,7 +114,7 @@ def test_background_voices_do_not_open_an_utterance(size: int) -> None:
     assert say(room, 100, 0.95, size) == ["two"]
     assert say(speaker, 100, 0.7, size) == ["two"]
     assert say(room, 100, 0.7, size, replace(CONFIG, foreground_db=0.0)) == ["two"]
-    assert say(room[:20], 15, 0.7, size) == ["two"]  # too soon to know the room
+    assert say(room[:20], 15, 0.7, size) == ["two"]  # the noise floor is still unknown
 
 
 @pytest.mark.parametrize("size", [1, 12, 100])

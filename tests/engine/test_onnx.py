@@ -1,4 +1,4 @@
-"""The ONNX engine: what it is loaded from, what its states are, and that it needs no PyTorch."""
+"""The ONNX engine: loading, states, and independence of PyTorch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_folder_with_graphs_runs_by_itself(folder: ModelFolder, copied: ModelF
     assert isinstance(load_engine(folder, engine="torch"), TorchEngine)
     (copied.path / GRAPHS).unlink()
     assert isinstance(load_engine(copied), TorchEngine)
-    with pytest.raises(ModelError, match=r"no graphs; make them: headsync export .*"):
+    with pytest.raises(ModelError, match=r"no graphs; write them: headsync export .*"):
         load_engine(copied, engine="onnx")
     with pytest.raises(ConfigError, match='did you mean "torch"'):
         Recognizer.load(copied.path, engine="torhc")
@@ -87,15 +87,19 @@ def test_a_missing_or_damaged_graph_is_one_sentence(copied: ModelFolder, name: s
 def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     described = json.loads((copied.path / GRAPHS).read_text())
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
-    with pytest.raises(ModelError, match=r"with classes = 99, the rest of the model says 11; .* again"):
+    with pytest.raises(ModelError, match=r"the graphs have classes = 99, the rest of the model has 11; .* again"):
         load_engine(copied)
     (copied.path / GRAPHS).write_text(json.dumps({**described, "format": 1}))
-    with pytest.raises(ModelError, match=r"of another version of headsync; export the model again: headsync export"):
+    with pytest.raises(ModelError, match=r"by another version of headsync; export the model again: headsync export"):
         load_engine(copied)
-    for damaged, told in (("{", "cannot be read"), ("[]", "does not say"), ('{"int8": false}', "does not say")):
+    for damaged, problem in (
+        ("{", "cannot be read"),
+        ("[]", "does not describe"),
+        ('{"int8": false}', "does not describe"),
+    ):
         (copied.path / GRAPHS).write_text(damaged)
         for engine in ("onnx", "torch"):
-            with pytest.raises(ModelError, match=rf"graphs\.json: {told}"):
+            with pytest.raises(ModelError, match=rf"graphs\.json: {problem}"):
                 load_engine(copied, engine=engine)
     (copied.path / GRAPHS).write_text(json.dumps({**described, "weights": {}}))
     with pytest.raises(ModelError, match=r"does not name the weights of embed\.onnx"):
@@ -113,7 +117,7 @@ def test_weights_that_are_missing_are_one_sentence(copied: ModelFolder) -> None:
         load_engine(copied)
 
 
-def test_exporting_to_another_folder_takes_everything_along(folder: ModelFolder, tmp_path: Path) -> None:
+def test_exporting_to_another_folder_copies_all_files(folder: ModelFolder, tmp_path: Path) -> None:
     agreement = export_model(folder, tmp_path / "out")
     assert agreement.steps == 1.0
     assert agreement.difference < 2e-5
@@ -176,7 +180,7 @@ def test_half_precision_halves_the_weights_and_both_engines_read_them_alike(
 
 
 @pytest.mark.parametrize("precision", ["float32", "half", "int8"])
-def test_a_row_of_a_batch_is_what_it_is_alone(folder: ModelFolder, tmp_path: Path, precision: str) -> None:
+def test_a_row_of_a_batch_equals_the_row_alone(folder: ModelFolder, tmp_path: Path, precision: str) -> None:
     """Encoder: bit for bit. Decoder: up to the rounding of float32, since memories are padded and pools joined."""
     if precision != "float32":
         export_model(folder, tmp_path, int8=precision == "int8", half=precision == "half")
@@ -205,7 +209,7 @@ def test_a_row_of_a_batch_is_what_it_is_alone(folder: ModelFolder, tmp_path: Pat
         np.testing.assert_allclose(alone.log_p_BV, joined.log_p_BV[3 * n : 3 * n + 3], atol=2e-5)
 
 
-def test_weights_too_large_for_half_precision_are_told(copied: ModelFolder, tmp_path: Path) -> None:
+def test_weights_too_large_for_half_precision_are_an_error(copied: ModelFolder, tmp_path: Path) -> None:
     weights = load_file(copied.weights)
     weights["ctc.bias"] = weights["ctc.bias"] + 1e6
     copied.weights.write_bytes(save(weights))
@@ -214,7 +218,7 @@ def test_weights_too_large_for_half_precision_are_told(copied: ModelFolder, tmp_
 
 
 def test_no_frames_at_all(folder: ModelFolder) -> None:
-    """A step may be asked before there is a frame; it is undecided unless none will come."""
+    """A step may be called before the first frame; it is undecided unless the stream has ended."""
     engine, reference = load_engine(folder), load_engine(folder, engine="torch")
     for final in (False, True):
         nothing = Window(np.array([5]), np.array([0]), np.array([final]))
@@ -274,7 +278,7 @@ def continued(engine: Engine, state: State, tokens: list[int]) -> list[np.ndarra
 
 
 def test_decoding_is_a_function_of_its_arguments(folder: ModelFolder) -> None:
-    """Neither repeating a step nor continuing another way changes a bit of what follows."""
+    """Repeating a step, or continuing another way, does not change later results."""
     engine, tokens = load_engine(folder), [3, 1, 4, 1, 5, 2, 6, 5, 3]
     expected = continued(engine, engine.start_decoder(3), tokens)
     for others in ([], [7], [2, 7, 1, 8, 2]):
@@ -288,7 +292,7 @@ def test_decoding_is_a_function_of_its_arguments(folder: ModelFolder) -> None:
 
 
 def test_decoding_does_not_depend_on_other_threads(folder: ModelFolder) -> None:
-    """Streams that share a pool after a batch may go on at the same time."""
+    """Streams that share a pool after a batch may continue at the same time."""
     engine, tokens = load_engine(folder), [3, 1, 4, 1, 5, 2, 6, 5, 3]
     shared = join_rows(*(engine.start_decoder(3) for _ in range(4)))
     expected = continued(engine, engine.start_decoder(3), tokens)
@@ -298,7 +302,7 @@ def test_decoding_does_not_depend_on_other_threads(folder: ModelFolder) -> None:
             np.testing.assert_array_equal(scores, expected)
 
 
-def test_the_command_tells_how_far_the_graphs_are_from_pytorch(copied: ModelFolder, tmp_path: Path) -> None:
+def test_the_command_prints_the_difference_from_pytorch(copied: ModelFolder, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(copied.path), str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert re.search(r"out: 0\.\d MB; .* 100\.0% of steps .* by at most \d\.\de-0[67]", done.output)

@@ -74,7 +74,7 @@ def test_an_empty_state_has_any_rows() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, [np.zeros(2)], {"a": np.zeros(2)}, (np.zeros(2), "x")])
-def test_what_is_no_state_is_refused(wrong: object) -> None:
+def test_other_types_than_states_are_refused(wrong: object) -> None:
     with pytest.raises(TypeError, match="a state consists of arrays and tuples"):
         take_rows(wrong, [0])
 

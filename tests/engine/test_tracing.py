@@ -1,4 +1,4 @@
-"""The engine that remembers: its steps are the network's, kept apart by utterance and text."""
+"""The tracing engine: its steps equal the network's, and are separate by utterance and text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def window(rows: int, frames: int = FRAMES, final: bool = True) -> Window:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_it_decodes_as_the_engine_that_forgets(name: str) -> None:
+def test_tracing_does_not_change_decoding(name: str) -> None:
     model = build(name)
     _, memory = memory_of(model)
     plain, tracing = TorchEngine(model), TracingEngine(model)
@@ -74,7 +74,7 @@ def test_the_weights_of_the_steps_are_those_of_all_steps_at_once(name: str) -> N
                 np.testing.assert_array_equal(looked.end_NH[layer], aligned.end_BHL[0, :, i])
 
 
-def test_undecided_steps_are_forgotten_and_utterances_kept_apart() -> None:
+def test_undecided_steps_are_not_recorded_and_utterances_are_separate() -> None:
     model = build("softmax")
     _, memory = memory_of(model)
     engine = TracingEngine(model)
@@ -87,7 +87,7 @@ def test_undecided_steps_are_forgotten_and_utterances_kept_apart() -> None:
     assert [looked.end_NH.max() for looked in engine.steps.values()] == [FRAMES, 3]
 
 
-def test_the_model_itself_stays_as_it_was() -> None:
+def test_tracing_does_not_change_the_model() -> None:
     model = build("hs-dacs")
     engine = TracingEngine(model)
     _, memory = memory_of(model)

@@ -22,7 +22,7 @@ from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
 
 
 class Evenly:
-    """Gives every word the same share of the recording, and counts how often it is asked."""
+    """Gives every word the same share of the recording, and counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -68,7 +68,7 @@ def test_the_interval_is_the_same_for_a_seed_and_lies_around_the_rate() -> None:
     assert interval.high - interval.low == pytest.approx(4 * 0.0095, rel=0.25)
 
 
-def test_the_interval_knows_that_errors_come_together() -> None:
+def test_the_interval_accounts_for_correlated_errors() -> None:
     spread = [ErrorCounts(substitutions=1, words=10)] * 100
     clumped = [ErrorCounts(substitutions=10, words=10)] * 10 + [ErrorCounts(words=10)] * 90
     assert bootstrap_interval(spread) == pytest.approx((0.1, 0.1))
@@ -78,6 +78,6 @@ def test_the_interval_knows_that_errors_come_together() -> None:
     assert interval.high > 0.14
 
 
-def test_draws_of_nothing_but_empty_references_are_left_out() -> None:
+def test_draws_of_empty_references_only_are_left_out() -> None:
     interval = bootstrap_interval([ErrorCounts(deletions=1, words=2), ErrorCounts()])
     assert interval == pytest.approx((0.5, 0.5))

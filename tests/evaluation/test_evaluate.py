@@ -82,7 +82,7 @@ def test_the_report_is_json(utterances: list[Utterance]) -> None:
     }
 
 
-def test_where_nothing_was_said_and_nothing_heard_there_are_no_figures(utterances: list[Utterance]) -> None:
+def test_without_reference_and_hypothesis_there_are_no_figures(utterances: list[Utterance]) -> None:
     report = evaluate(FakeRecognizer(), utterances[2:])
     assert report.error_rate is None
     assert report.interval is None

@@ -32,7 +32,7 @@ class Uniform:
         return np.full((len(tokens_B), LETTERS.size), -math.log(LETTERS.size - 1)), state
 
 
-def test_a_model_that_knows_nothing_is_as_perplexed_as_there_are_choices() -> None:
+def test_the_perplexity_of_a_uniform_model_is_the_number_of_classes() -> None:
     told: list[tuple[int, int]] = []
     measured = perplexity(Uniform(), LETTERS, TEXTS, lambda *done: told.append(done))
     assert measured.per_token == pytest.approx(5.0)
@@ -55,7 +55,7 @@ def test_sentences_are_scored_to_their_ends_in_batches_of_any_size(
     assert perplexity(model, LETTERS, TEXTS, lambda *_: None).log_p == pytest.approx(expected)
 
 
-def test_what_cannot_be_spelled_is_counted_and_unknown_words_too() -> None:
+def test_sentences_outside_the_vocabulary_and_unknown_words_are_counted() -> None:
     assert perplexity(Uniform(), LETTERS, ["ab", "xy"], lambda *_: None).left_out == 1
     words = Vocabulary("words", (UNKNOWN, "a", "b", "c"))
     measured = perplexity(Uniform(), words, ["a x", "y"], lambda *_: None)
@@ -64,7 +64,7 @@ def test_what_cannot_be_spelled_is_counted_and_unknown_words_too() -> None:
         perplexity(Uniform(), LETTERS, ["xy"], lambda *_: None)
 
 
-def test_a_text_that_the_model_holds_for_impossible_is_infinitely_perplexing() -> None:
+def test_a_text_of_probability_zero_has_infinite_perplexity() -> None:
     class Never(Uniform):
         def step(self, tokens_B: np.ndarray, state: tuple[np.ndarray, ...]) -> tuple[Scores, tuple[np.ndarray, ...]]:
             return np.full((len(tokens_B), LETTERS.size), -np.inf), state

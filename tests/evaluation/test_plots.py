@@ -1,4 +1,4 @@
-"""Pictures of attention: the weights are those of the search, and what is drawn is what they are."""
+"""Figures of attention: they show the weights of the search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDING = sorted(RECORDINGS.glob("*.flac"))[0]
 
 @cache
 def recognised() -> str:
-    """What the default model makes of the recording, right or wrong."""
+    """The result of the default model for the recording."""
     (final,) = Recognizer.load().transcribe(*read_audio(RECORDING))
     return final.text
 
@@ -72,7 +72,7 @@ def test_texts_and_halts_are_those_of_the_recogniser_in_every_utterance() -> Non
     assert found[1].first_frame * 0.04 > 3
 
 
-def test_of_two_utterances_that_say_the_same_each_has_its_own_steps() -> None:
+def test_two_utterances_with_the_same_text_have_separate_steps() -> None:
     vocabulary = Vocabulary("words", ("ba", "di"))
     nothing = TracedStep(np.zeros((1, 1, 1), np.float32), np.zeros((1, 1), np.int64))
     steps = dict.fromkeys([(1,), (1, 1), (1, 2), (1, 1, 1), (3,), (3, 1), (4,), (4, 2)], nothing)
@@ -80,7 +80,7 @@ def test_of_two_utterances_that_say_the_same_each_has_its_own_steps() -> None:
     assert _keys_of(finals, steps, vocabulary) == [(1, 1), (3, 1)]
 
 
-def test_heads_stand_side_by_side_on_the_clock_of_the_recording(invented: AttentionMaps) -> None:
+def test_heads_are_drawn_side_by_side_on_the_time_of_the_recording(invented: AttentionMaps) -> None:
     figure = picture(invented, layer=2)
     assert [axis.get_title() for axis in figure.axes] == ["head 1", "head 2"]
     for head, axis in enumerate(figure.axes):
@@ -111,7 +111,7 @@ def test_the_same_picture_is_the_same_file(invented: AttentionMaps, tmp_path: Pa
     assert (tmp_path / name).read_bytes() != first
 
 
-def test_what_cannot_be_drawn_is_told(invented: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_figures_are_clear(invented: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="cross-attention are 1 to 2"):
         draw(invented, tmp_path / "a.png", layer=3)
     with pytest.raises(ConfigError, match=r"a\.jpg: figures are written as PNG or SVG"):
@@ -129,7 +129,7 @@ def test_the_command_draws_a_recording(tmp_path: Path) -> None:
     assert "head 4" in out.read_text()
 
 
-def test_the_command_says_when_there_is_nothing_to_draw(tmp_path: Path) -> None:
+def test_a_recording_without_words_is_an_error(tmp_path: Path) -> None:
     silence = tmp_path / "silence.wav"
     soundfile.write(silence, np.zeros(16_000), 16_000)
     out = tmp_path / "heads.png"

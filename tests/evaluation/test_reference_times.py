@@ -57,7 +57,7 @@ item []:
 """
 
 
-def test_ctm_json_and_textgrid_say_the_same(tmp_path: Path) -> None:
+def test_ctm_json_and_textgrid_are_equal(tmp_path: Path) -> None:
     lines = ";; comment\na 1 0.1 0.3 one 0.9\na 1 0.5 0.25 two\n\nb 1 0 0.5 three\n"
     (tmp_path / "test.ctm").write_text(lines)
     words = {name: [word._asdict() for word in words] for name, words in WORDS.items()}

@@ -32,7 +32,7 @@ def test_figures_follow_from_times() -> None:
 
 
 def test_the_products_of_a_step_are_those_of_its_weights(folder: ModelFolder) -> None:
-    """Rows times every weight of the decoder, and what rows have to do with frames and tokens, in both attentions."""
+    """Rows times every weight of the decoder, and the products with frames and tokens in both attentions."""
     products = MatrixProducts(folder.config, classes=11)
     rows, frames, written = 3, 7, 4
     found = [np.prod(left) * right[-1] for _, left, right in products._of(EngineCall("decode", rows, frames, written))]
@@ -46,7 +46,7 @@ def test_a_step_takes_time(folder: ModelFolder) -> None:
     assert step_seconds(folder, load_engine(folder), beam=2, frames=9, runs=6) > 0
 
 
-def test_the_engine_that_is_measured_stays_as_it_is(folder: ModelFolder) -> None:
+def test_the_measured_engine_is_unchanged(folder: ModelFolder) -> None:
     engine = load_engine(folder)
     first = measure(folder, engine, 2.5, 5.0)
     assert measure(folder, engine, 2.5, 5.0).tokens == first.tokens

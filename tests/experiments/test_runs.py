@@ -152,7 +152,7 @@ def changed(plan: Comparison, said: list[str], tmp_path: Path) -> Changed:
 
 
 def done(plan: Comparison, *names: str) -> list[str]:
-    """What is said while these are trained and measured, as far as that has not been done."""
+    """The messages of training and measuring, unless this has been done."""
     lines: list[str] = []
     run_only(plan, Runs(plan, lines.append), names or ("DACS", "HS-DACS", "M = 2", "one head"))
     return lines

@@ -1,4 +1,4 @@
-"""What results say: differences and their intervals, and how heads share the work."""
+"""Statistics of results: differences and their intervals, and how heads share attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features: the stream is the whole, bit for bit, and the whole is what the textbook says."""
+"""Features: the stream equals the whole bit for bit, and the whole equals the definition."""
 
 from __future__ import annotations
 

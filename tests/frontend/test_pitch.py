@@ -38,7 +38,7 @@ def noise(seconds: float, amplitude: float = 0.05, seed: int = 0) -> Floats:
 
 
 def mixture(seconds: float = 0.6, seed: int = 0) -> Floats:
-    """Noise, a glide in noise, silence, noise: all that a track has to get through."""
+    """Noise, a glide in noise, silence, noise."""
     third = seconds / 3
     glide = harmonic(np.linspace(120, 170, round(third * RATE)), third) + noise(third, 0.01, seed)
     quiet = np.zeros(round(third * RATE / 2), np.float32)
@@ -339,7 +339,7 @@ def test_a_glide_is_followed() -> None:
 @pytest.mark.parametrize("samples", [noise(1.0), np.zeros(RATE, np.float32), np.full(RATE, 0.25, np.float32)],
                          ids=["noise", "silence", "offset"])  # fmt: skip
 def test_noise_silence_and_an_offset_are_not_voiced(samples: Floats) -> None:
-    """But for the very start of the noise, where the mean energy is that of little."""
+    """Except for the start of the noise, where the mean energy covers few samples."""
     track = Pitch().track(samples)
     assert np.mean(track.voicing[10:-4] > 0.5) < 0.05
     assert np.isfinite(Pitch().whole(samples)).all()

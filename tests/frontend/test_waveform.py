@@ -1,4 +1,4 @@
-"""Samples as features: the same blocks whatever the cutting, their levels, and how many an encoder frame needs."""
+"""Samples as features: the same blocks for any chunking, their levels, and the number per encoder frame."""
 
 from __future__ import annotations
 

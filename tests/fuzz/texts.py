@@ -85,7 +85,7 @@ def parse_recipe(data: bytes) -> None:
 def parse_manifest(data: bytes) -> None:
     """An utterance that is read can be looked for and shown."""
     for utterance in read_manifest(written("list.jsonl", data)):
-        with suppress(OSError):  # the name is too long; the command says it in one sentence
+        with suppress(OSError):  # the name is too long; the command reports it
             utterance.audio.is_file()
         f"{utterance.id}{utterance.text}{utterance.speaker}".encode()
 

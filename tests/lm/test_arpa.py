@@ -1,4 +1,4 @@
-"""ARPA files: back-off as its definition says, and one sentence with the line for whatever is wrong with a file."""
+"""ARPA files: back-off by its definition, and one sentence with the line for every error in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of words over characters: whole words cost what the model of words says, and every step is a distribution."""
+"""A word model over characters: whole words have the scores of the word model, and every step is a distribution."""
 
 from __future__ import annotations
 

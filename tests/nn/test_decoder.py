@@ -32,7 +32,7 @@ def build(name: str, threshold: float = 1.0, seed: int = 0, **settings: Any) -> 
 
 
 def certain(decoder: Decoder) -> Decoder:
-    """The same decoder; where its training form is an expectation, with energies that leave nothing to chance."""
+    """The same decoder; if its training form is an expectation, with energies at which all probabilities are 0 or 1."""
     for layer in decoder.attending:
         if layer.cross.mechanism.expected:
             for parameter in layer.cross.query.parameters():
@@ -41,7 +41,7 @@ def certain(decoder: Decoder) -> Decoder:
 
 
 def waits(name: str) -> bool:
-    """Whether a step always needs all that it may see."""
+    """Whether a step always needs all frames before its limit."""
     return issubclass(MECHANISMS[name], Softmax)
 
 
@@ -56,7 +56,7 @@ def seeing(limit: int, frames: int, rows: int, final: bool = True) -> AttentionW
 
 
 def remember(decoder: Decoder, frames: Tensor) -> ProjectedFrames:
-    """What the stream hands to a step: frames projected, and placed in their utterance."""
+    """The memory of a step: frames projected, and placed in their utterance."""
     return decoder.place(decoder.project(frames), 0)
 
 
@@ -146,7 +146,7 @@ def test_one_memory_serves_all_hypotheses(name: str) -> None:
 
 @mechanisms
 def test_projecting_and_placing_piece_by_piece_is_that_of_the_whole(name: str) -> None:
-    """Also where the place becomes known only after the projection."""
+    """Also if the position is known only after the projection."""
     decoder, (_, frames) = build(name), draw(1, 1)
     whole = remember(decoder, frames)
     pieces = [decoder.place(decoder.project(frames[:, first : first + 5]), first) for first in (0, 5, 10)]
@@ -224,7 +224,7 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
     ({"name": "cif"}, [0]),
 ])  # fmt: skip
 def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int]) -> None:
-    """They have neither weights for it nor a part in memory, alignments, ends and states; the others are as always."""
+    """They have no weights for it and no part in memory, alignments, ends and states; the others are unchanged."""
     decoder, (tokens, frames) = certain(build(**settings, threshold=0.5)), draw(2, 3)
     assert [n for n, layer in enumerate(decoder.layers) if hasattr(layer, "cross")] == attending
     memory = remember(decoder, frames)
@@ -243,7 +243,7 @@ def test_some_layer_has_to_attend() -> None:
         DecoderConfig(layers=2, layers_without_attention=2)
 
 
-def test_a_step_leaves_its_state_as_it_was() -> None:
+def test_a_step_does_not_change_its_input_state() -> None:
     decoder, (tokens, frames) = build("hs-dacs"), draw(1, 1)
     state, memory = decoder.start(1), remember(decoder, frames)
     first, second = (decoder.step(tokens[:, 0], memory, state, seeing(5, FRAMES, 1)) for _ in range(2))

@@ -141,7 +141,7 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
     """Streams at different places of their speech share a batch: a row is the stream alone."""
     encoder, features = build((5, 2, 1), mode), draw(3, 10)
     lone, states = [], []
-    for row, steps in enumerate((0, 1, 3)):  # the three streams have heard so many windows
+    for row, steps in enumerate((0, 1, 3)):  # windows of the three streams so far
         state = encoder.start(1)
         pieces = list(windows(encoder, features[row : row + 1]))
         for window, length in pieces[:steps]:
@@ -159,7 +159,7 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
 
 
 @modes
-def test_a_step_leaves_its_state_as_it_was(mode: str) -> None:
+def test_a_step_does_not_change_its_input_state(mode: str) -> None:
     encoder, features = build((5, 2, 1), mode), draw(1, 6)
     window, length = next(windows(encoder, features))
     before, kept = encoder.start(1), encoder.start(1)
@@ -171,7 +171,7 @@ def test_a_step_leaves_its_state_as_it_was(mode: str) -> None:
 
 @windowed
 def test_no_frame_sees_beyond_its_right_context(mode: str) -> None:
-    """What the latency rests on: sound after a window's right context changes nothing in its centre."""
+    """The basis of the latency: audio after a window's right context does not change its centre."""
     encoder, features = build((3, 2, 1), mode), draw(1, 12)
     before = whole(encoder, features)
     for place in range(2, LOG_MEL.needed(12), 3):

@@ -1,4 +1,4 @@
-"""The whole network: the paper's three sizes are built and trained, and rows do not disturb one another."""
+"""The whole network: the paper's three sizes are built and trained, and rows are independent."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_the_token_that_starts_a_sentence_is_embedded_apart_from_the_one_that_en
 @pytest.mark.parametrize(("name", "biases"), [("hs-dacs", 2), ("dacs", 2), ("acs", 1)])
 def test_every_head_has_an_energy_bias(name: str, biases: int) -> None:
     decoder, (tokens, frames) = build(name), draw(1, 3)
-    decoder.attending[0].cross.mechanism.threshold = 100.0  # nothing halts: each head by itself
+    decoder.attending[0].cross.mechanism.threshold = 100.0  # nothing halts
     limit = torch.full((1, 3), FRAMES)
     weights = decoder.whole(tokens, frames, limit)[1][0].weights_BHLT
     bias = decoder.attending[0].cross.mechanism.energy_bias

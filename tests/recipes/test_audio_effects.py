@@ -1,4 +1,4 @@
-"""Audio effects: each function changes the audio as its name says, and depends on its generator alone."""
+"""Audio effects: the effect of each function, which depends on its generator alone."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_natural_strings_keep_their_recordings(prepared: Path, speech: Path) -> 
 def test_sentences_are_without_digits_and_their_text_is_empty(prepared: Path) -> None:
     assert [(one.id, one.text) for one in read_manifest(prepared / "sentences.jsonl")] == [("e1", ""), ("e4", "")]
     assert [(one.id, one.text) for one in read_manifest(prepared / "dev-sentences.jsonl")] == [("t1", "")]
-    assert read_manifest(prepared / "dev-among.jsonl") == []  # the development speaker says no digit
+    assert read_manifest(prepared / "dev-among.jsonl") == []  # the development speaker has no digits
 
 
 def test_without_other_speech_its_sets_are_not_written(source: Path, tmp_path: Path) -> None:

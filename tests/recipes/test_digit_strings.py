@@ -15,7 +15,7 @@ from headsync.frontend.audio import SAMPLE_RATE
 from miniature import read_all
 
 
-def test_phone_and_silence_say_the_same_as_test(prepared: Path) -> None:
+def test_phone_and_silence_have_the_texts_of_test(prepared: Path) -> None:
     parts = read_all(prepared)
     texts = [one.text for one in parts["test"]]
     assert [one.text for one in parts["test-phone"]] == texts
@@ -26,7 +26,7 @@ def test_phone_and_silence_say_the_same_as_test(prepared: Path) -> None:
         assert -66 < 10 * np.log10(np.mean(np.square(samples[: 29 * SAMPLE_RATE]))) < -49
 
 
-def test_babble_stands_before_beneath_and_after_the_same_strings(prepared: Path) -> None:
+def test_babble_is_added_before_during_and_after_the_same_strings(prepared: Path) -> None:
     parts = read_all(prepared)
     for part in ("dev", "test"):
         for plain, among in zip(parts[part], parts[f"{part}-babble"], strict=True):
@@ -38,7 +38,7 @@ def test_babble_stands_before_beneath_and_after_the_same_strings(prepared: Path)
                 assert -32 < 10 * np.log10(np.mean(np.square(babble))) - string < 0
 
 
-def test_the_digits_are_heard_in_the_order_of_the_text(prepared: Path) -> None:
+def test_the_digits_are_in_the_order_of_the_text(prepared: Path) -> None:
     """Digit d is a tone of 200 + 100 d hertz: the strongest tones over time must read as the text."""
     for one in read_manifest(prepared / "test.jsonl"):
         samples, _ = soundfile.read(one.audio)
@@ -77,7 +77,7 @@ def test_gaps_set_digits_apart_and_overlaps_join_them() -> None:
 
 
 @pytest.mark.parametrize(("part", "allowed"), [("test-hard", {"e1", "e4"}), ("dev-hard", {"t1"})])
-def test_test_speech_is_heard_in_test_alone(maker: StringMaker, part: str, allowed: set[str]) -> None:
+def test_test_speech_is_used_in_test_alone(maker: StringMaker, part: str, allowed: set[str]) -> None:
     heard: list[Path] = []
     maker = StringMaker(maker.sources)
     read = maker.other

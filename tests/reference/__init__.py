@@ -1,4 +1,4 @@
-"""What the paper says, as literal loops with its own names and indices: slow, plain, and never imported by src.
+"""The paper's definitions as literal loops with its names and indices: slow, plain, and never imported by src.
 
 Indices count from 1 as in the paper. `one_based` puts NaN where index 0 would be, so that a slip poisons the result.
 """

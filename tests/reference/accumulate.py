@@ -33,7 +33,7 @@ class Halted(NamedTuple):
 
 
 def dacs(q: Array, k: Array, v: Array, limit: int, threshold: float = 1.0, bias: float = 0.0) -> Halted:
-    """Eq. (4) to (7): every head halts by itself. q (H, d), k and v (H, T, d); `limit` is t_{i-1} + M."""
+    """Eq. (4) to (7): every head halts separately. q (H, d), k and v (H, T, d); `limit` is t_{i-1} + M."""
     H, T, _ = k.shape
     q, k, v = one_based(q), one_based(k, 2), one_based(v, 2)
     p, N, c = {}, {}, {}

@@ -1,4 +1,4 @@
-"""Back-off as its definition says it, n-gram by n-gram."""
+"""Back-off by its definition, n-gram by n-gram."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Table = Mapping[tuple[str, ...], tuple[float, float]]  # log10 p and back-off of
 
 
 def log_p(table: Table, context: Sequence[str], word: str) -> float:
-    """Natural log p of a word after a context, of which the model may know less than is given."""
+    """Natural log p of a word after a context, which may be longer than those of the model."""
     longest = max(len(gram) for gram in table) - 1
     history = tuple(context)[len(context) - longest :] if len(context) > longest else tuple(context)
     if (*history, word) in table:

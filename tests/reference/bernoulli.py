@@ -64,7 +64,7 @@ def boundaries(p: Array, limit: list[int]) -> list[int | None]:
 
 
 def synchronised_boundaries(p: Array, limit: list[int], eps: int) -> list[list[int | None]]:
-    """Of the M heads of a layer, p (M, L, T): who has not fired eps frames after the first one is made to."""
+    """For the M heads of a layer, p (M, L, T): a head that has not fired eps frames after the first is forced to."""
     M, L, T = p.shape
     p = one_based(p, 3)
     start: dict[int, int | None] = dict.fromkeys(range(1, M + 1), 1)

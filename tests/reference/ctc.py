@@ -10,7 +10,7 @@ from reference import Array
 
 
 def read(path: tuple[int, ...]) -> tuple[int, ...]:
-    """What a path says: repeated labels are one, blanks none."""
+    """The text of a path: repeated labels are merged, blanks removed."""
     return tuple(label for label, _ in itertools.groupby(path) if label)
 
 
@@ -37,7 +37,7 @@ Path = tuple[float, ...]  # r^n or r^b of a prefix, from before the first frame 
 
 
 def extended(label: Path, blank: Path, repeats: bool, c: int, log_p: Array) -> tuple[float, Path, Path]:
-    """psi, r^n and r^b of a prefix with the token c after it, on the frames that the prefix has heard."""
+    """psi, r^n and r^b of a prefix with the token c after it, on the frames of the prefix."""
     frames = len(label) - 1
     phi = [blank[t] if repeats else np.logaddexp(label[t], blank[t]) for t in range(frames + 1)]
     psi, label_c, blank_c = -np.inf, [-np.inf], [-np.inf]
@@ -63,7 +63,7 @@ def _paths(log_p: Array) -> list[tuple[tuple[int, ...], float]]:
 
 
 def best_alignment(tokens: tuple[int, ...], log_p: Array) -> tuple[int, ...] | None:
-    """The first frame of each token on the most probable path that says the tokens; None if there is no such path."""
+    """The first frame of each token on the most probable path of the tokens; None if there is no such path."""
     saying = [(score, path) for path, score in _paths(log_p) if read(path) == tokens]
     if not saying:
         return None

@@ -100,7 +100,7 @@ class LabelByLabel(Published):
         return text.t[-1] if text.t else 0
 
     def _ctc(self, y: tuple[int, ...], token: int, n: int) -> float:
-        """What CTC says of y and then the token in the first n frames: for <eos>, that y is all there is."""
+        """The CTC score of y and the token in the first n frames; for <eos>, that of exactly y."""
         if not self.ctc_weight:
             return 0.0
         if token == self.model.start:

@@ -42,14 +42,14 @@ def recordings() -> list[tuple[Path, np.ndarray, int]]:
 
 @pytest.fixture(scope="module")
 def running(service: ModelService) -> Iterator[Running]:
-    """A server as people start it, without a token."""
+    """A server with default options, without a token."""
     with run(service, Limits(idle_seconds=20.0)) as server:
         yield server
 
 
 @pytest.fixture
 def start(service: ModelService) -> Iterator[Callable[..., Running]]:
-    """Start a server with limits of one's own."""
+    """Start a server with the given limits."""
     with ExitStack() as opened:
         yield lambda token=None, **limits: opened.enter_context(run(service, Limits(**limits), token))
 

@@ -1,4 +1,4 @@
-"""Aliases, origins and logs: who uses the server, under which names, and what the operator sees of it."""
+"""Aliases of models, allowed origins, and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that share the network get what they would get alone."""
+"""Streams that share the network get the same results as alone."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[
 
 
 def test_steps_of_several_streams(engine: Engine) -> None:
-    """They go together whatever their frames and hypotheses; with PyTorch, those that have written equally much."""
+    """Steps are batched for any frames and hypotheses; with PyTorch, those after equally many tokens."""
     gate = Gate(engine)
     shared = BatchingEngine(gate)  # type: ignore[arg-type]
     calls = steps(engine, [(1, 9, 2), (1, 30, 2), (3, 7, 2), (2, 11, 3), (2, 40, 2)])
@@ -181,7 +181,7 @@ def test_large_memories_are_not_copied(engine: Engine, monkeypatch: pytest.Monke
     assert gate.rows == [1, 2, 3]
 
 
-def test_a_fault_is_told_to_its_stream_alone(engine: Engine) -> None:
+def test_an_error_affects_only_its_own_stream(engine: Engine) -> None:
     class Faulty(Gate):
         def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
             self._pass(len(x_BWE))
@@ -196,10 +196,10 @@ def test_a_fault_is_told_to_its_stream_alone(engine: Engine) -> None:
     assert isinstance(results[2], ValueError)
     for place in (0, 1, 3):
         assert_same(results[place], engine.encode(*calls[place]))
-    assert_same(shared.encode(*calls[0]), engine.encode(*calls[0]))  # and it goes on
+    assert_same(shared.encode(*calls[0]), engine.encode(*calls[0]))  # and it continues
 
 
-def test_a_call_alone_is_run_by_its_own_thread(engine: Engine) -> None:
+def test_a_single_call_runs_in_its_own_thread(engine: Engine) -> None:
     ran: list[int] = []
 
     class Watched(Gate):
@@ -219,7 +219,7 @@ BUDGETS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", [[{}] * 4, [{"beam": 4}] * 4, BUDGETS], ids=["stored", "beam", "budgets"])
-def test_streams_side_by_side_write_what_they_write_alone(
+def test_concurrent_streams_equal_single_streams(
     settings: list[dict[str, Any]], recordings: list[tuple[Path, np.ndarray, int]], recognizer: Recognizer
 ) -> None:
     sizes: list[int] = []

@@ -40,7 +40,7 @@ def test_the_client_of_an_address(host: str, client: str) -> None:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     now = 1000.0
 
@@ -121,7 +121,7 @@ async def refusal(connection: websockets.ClientConnection) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["/v1/stream", "/v1/realtime", LISTEN, "/vosk"])
 @pytest.mark.parametrize(("limits", "code"), [({"streams": 1}, "busy"), ({"client_streams": 1}, "client-limit")])
-def test_a_refused_websocket_says_when_to_try_again(
+def test_a_refused_websocket_has_a_retry_time(
     service: ModelService, path: str, limits: dict[str, int], code: str
 ) -> None:
     async def check(server: Running) -> None:
@@ -180,7 +180,7 @@ def test_open_streams_of_a_token(service: ModelService) -> None:
         asyncio.run(check(server))
 
 
-def test_a_single_token_has_no_limit_of_its_own(service: ModelService) -> None:
+def test_a_single_token_has_no_separate_limit(service: ModelService) -> None:
     async def check(server: Running) -> None:
         async with (
             connect(server, address=OWN, token="only"),

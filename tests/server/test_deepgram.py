@@ -84,7 +84,7 @@ def test_phrases_and_endpointing_are_options_of_the_session() -> None:
     ("name", "value"),
     [("encoding", "opus"), ("sample_rate", "fast"), ("channels", "2"), ("diarize", "true"), ("endpointing", "soon")],
 )
-def test_what_is_not_supported_is_refused(name: str, value: str) -> None:
+def test_unsupported_options_are_refused(name: str, value: str) -> None:
     stream = DeepgramStream(list({**QUERY, name: value}.items()), lambda _: FakeSession(""), Limits(), "id")
     reply = stream.opening()
     assert (reply.messages[0]["type"], reply.messages[0]["variant"], reply.close_code) == ("Error", "setting", 1008)

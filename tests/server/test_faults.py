@@ -1,4 +1,4 @@
-"""Clients that are not let in, want too much, talk nonsense, fall silent or leave; and others that go on unharmed."""
+"""Clients that are rejected, exceed limits, send invalid messages, idle or disconnect; others are not affected."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, nonsense: list[Any]) -> None:
+def test_invalid_messages_affect_no_other_stream(running: Running, recordings: Recordings, nonsense: list[Any]) -> None:
     _, samples, rate = recordings[0]
 
     async def foe() -> None:
@@ -243,7 +243,7 @@ def test_nonsense_harms_nobody_else(running: Running, recordings: Recordings, no
 @pytest.mark.parametrize(("message", "code"), [
     ("hello", 1008), (bytes(2 << 20), 1009), (np.full(800, np.nan, "<f4").tobytes(), 1008),
 ])  # fmt: skip
-def test_how_nonsense_is_answered(running: Running, message: Any, code: int) -> None:
+def test_replies_to_invalid_messages(running: Running, message: Any, code: int) -> None:
     answers: list[Any] = []
 
     async def say(connection: Any) -> None:
@@ -271,7 +271,7 @@ def test_garbage_instead_of_frames(running: Running) -> None:
     asyncio.run(eventually(lambda: running.state.limiter.open_streams == 0))
 
 
-def test_a_websocket_to_nowhere(running: Running) -> None:
+def test_a_websocket_to_an_unknown_path(running: Running) -> None:
     async def knock() -> None:
         with pytest.raises(websockets.InvalidStatus):
             async with websockets.connect(running.ws("/nowhere")):
@@ -283,7 +283,7 @@ def test_a_websocket_to_nowhere(running: Running) -> None:
 # silence
 
 
-def test_those_who_say_nothing_are_sent_away(start: Start) -> None:
+def test_idle_connections_are_closed(start: Start) -> None:
     server = start(idle_seconds=0.3)
 
     async def wait(path: str, *messages: str | bytes) -> tuple[list[str], int]:
@@ -310,7 +310,7 @@ def test_those_who_say_nothing_are_sent_away(start: Start) -> None:
         assert b" 408 " in read_response(connection)
 
 
-def test_heads_that_come_drop_by_drop(start: Start) -> None:
+def test_slow_request_heads_time_out(start: Start) -> None:
     server = start(idle_seconds=1.0)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n")
@@ -322,7 +322,7 @@ def test_heads_that_come_drop_by_drop(start: Start) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_a_body_that_comes_drop_by_drop(start: Start) -> None:
+def test_a_slow_request_body_times_out(start: Start) -> None:
     server = start(idle_seconds=1.0)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: here\r\nContent-Length: 99999\r\n")
@@ -335,7 +335,7 @@ def test_a_body_that_comes_drop_by_drop(start: Start) -> None:
 
 
 def test_half_a_connection(start: Start) -> None:
-    """A client that will say no more but listens on, and one that never answers a close."""
+    """A client that stops sending but keeps receiving, and one that never answers a close."""
     server = start(idle_seconds=1.0)
     with raw(server) as half, raw(server) as rude:
         half.sendall(frame(0x1, b'{"type": "start"}'))
@@ -349,8 +349,8 @@ def test_half_a_connection(start: Start) -> None:
         asyncio.run(eventually(lambda: not server.server.server_state.connections))  # it is closed all the same
 
 
-def test_five_hundred_who_say_nothing(start: Start, recordings: Recordings) -> None:
-    """They take nobody's place, and are sent away; half of them open a WebSocket first."""
+def test_five_hundred_idle_connections(start: Start, recordings: Recordings) -> None:
+    """They occupy no slot and are closed; half of them open a WebSocket first."""
     _, samples, rate = recordings[0]
     server = start(streams=2, idle_seconds=8.0)
     with ExitStack() as crowd:
@@ -417,7 +417,7 @@ def test_a_message_of_a_gigabyte(running: Running) -> None:
         with suppress(ConnectionError):
             for _ in range(2047):
                 connection.sendall(frame(0x0, bytes(1 << 19), final=False))
-        with suppress(ConnectionError):  # what it says may be lost behind what was still being sent
+        with suppress(ConnectionError):  # its reply may be lost behind data that was still being sent
             assert refused in read_until(connection, refused)
     with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.sendall(
@@ -433,7 +433,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.slow
-def test_ten_minutes_as_fast_as_they_go(start: Start, recordings: Recordings) -> None:
+def test_ten_minutes_of_audio_at_full_speed(start: Start, recordings: Recordings) -> None:
     """Beside it another stream gets its text, and the memory is there again afterwards."""
     server = start()
     _, samples, rate = recordings[0]
@@ -460,7 +460,7 @@ def test_ten_minutes_as_fast_as_they_go(start: Start, recordings: Recordings) ->
 
 
 class Told(FakeService):
-    """Stands for a model: its sessions wait until they may go on, and say so much."""
+    """A fake model whose sessions wait for an event, and return scripted events."""
 
     name = "told"
 
@@ -510,7 +510,7 @@ def test_a_stream_that_is_too_fast_is_slowed_down(may: threading.Event) -> None:
         asyncio.run(eventually(lambda: server.state.limiter.open_streams == 0))
 
 
-def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
+def test_a_client_that_does_not_read_is_disconnected(may: threading.Event) -> None:
     may.set()
     loud: list[Event] = [Partial(0, "word " * 50_000, (), 0.0, 0.0)] * 8
 
@@ -528,7 +528,7 @@ def test_a_client_that_takes_nothing_is_let_go(may: threading.Event) -> None:
         asyncio.run(eventually(lambda: not server.server.server_state.connections))
 
 
-def test_a_client_that_leaves_while_text_is_sent(may: threading.Event, recordings: Recordings) -> None:
+def test_a_client_that_disconnects_during_a_reply(may: threading.Event, recordings: Recordings) -> None:
     form = {"data": {"model": "told", "stream": "true"}, "files": {"file": recordings[0][0].read_bytes()}}
     with run(Told([], may, free=1), Limits()) as server:  # type: ignore[arg-type]
         with (
@@ -544,7 +544,7 @@ def test_a_client_that_leaves_while_text_is_sent(may: threading.Event, recording
 
 
 class Broken(FakeService):
-    """Stands for a model that is at fault itself."""
+    """A fake model that raises an error."""
 
     name = "broken"
 
@@ -553,7 +553,7 @@ class Broken(FakeService):
 
 
 class FailsLater(FakeService):
-    """Stands for a model with a fault in the second chunk of audio."""
+    """A fake model that raises an error in the second chunk of audio."""
 
     name = "fails-later"
 
@@ -618,7 +618,7 @@ def test_every_recording_is_counted_once_as_what_it_was(start: Start, recordings
         assert counted(server) == {"error": 1}
 
 
-def test_a_fault_of_ours_is_told_as_such(may: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_error_is_reported_as_internal(may: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
     with run(Told([None], may), Limits()) as server:  # type: ignore[arg-type, list-item]
         may.set()
         messages = asyncio.run(stream(server.ws("/v1/stream"), np.zeros(160, "<i2")))

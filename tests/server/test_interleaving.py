@@ -320,14 +320,14 @@ class Streams(RuleBasedStateMachine):
         self._settled()
 
     def _settled(self) -> None:
-        """The server knows of every stream that has started and ended, and of no other."""
+        """The server has counted exactly the streams that have started and ended."""
         _eventually(lambda: self.server.state.limiter.open_streams == self.open)
 
     def _recognizer(self, model: str) -> Recognizer:
         return self.alone.services[model]._default
 
     def _reference(self, client: Client) -> list[dict[str, Any]]:
-        """What the same messages bring in a stream alone."""
+        """The replies to the same messages in a single stream."""
         opened = self.alone.open_session
         protocol: NativeStream | VoskStream | RealtimeStream
         if client.kind == "stream":

@@ -1,4 +1,4 @@
-"""A real server on a free port, and clients as people write them."""
+"""A real server on a free port, and typical clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def get(address: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
-def test_streams_side_by_side_are_what_transcribing_gives(running: Running, recordings: Recordings) -> None:
+def test_concurrent_streams_equal_transcribe(running: Running, recordings: Recordings) -> None:
     async def all_of_them() -> list[list[dict[str, Any]]]:
         pieces = (3200, 999, 40_000)
         streams = [
@@ -60,7 +60,7 @@ def test_streams_side_by_side_are_what_transcribing_gives(running: Running, reco
 
 
 def test_the_client_of_the_guide(running: Running, recordings: Recordings) -> None:
-    """As it stands there, and without a warning."""
+    """The unchanged example, without a warning."""
     guide = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
     (code,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
@@ -98,10 +98,8 @@ def test_float_samples_and_choices_of_a_stream(running: Running, recordings: Rec
     assert len(final["alternatives"]) == 1
 
 
-def test_a_stream_tells_where_the_heads_looked_and_how_far_it_has_come(
-    running: Running, recordings: Recordings
-) -> None:
-    """Beside others that do not ask, with whom it shares the network."""
+def test_a_stream_can_send_attention_and_progress(running: Running, recordings: Recordings) -> None:
+    """Beside other streams without it, which share the network."""
 
     async def all_of_them() -> list[list[dict[str, Any]]]:
         asking = {"attention": True, "progress": True}
@@ -178,7 +176,7 @@ def test_two_folders_of_the_same_name_are_served_under_given_names(tmp_path: Pat
     ({"phrases": ["nine " * 41]}, "phrases: at most 1000 phrases of at most 200 characters"),
     ({"sample_rate": 100}, "sample rate"),
 ])  # fmt: skip
-def test_wishes_that_cannot_be(running: Running, fields: dict[str, Any], said: str) -> None:
+def test_options_that_are_not_possible(running: Running, fields: dict[str, Any], said: str) -> None:
     (error,) = asyncio.run(stream(running.ws("/v1/stream"), np.zeros(0, "<i2"), **{"rate": 16_000, **_renamed(fields)}))
     assert error["type"] == "error"
     assert said in error["message"]
@@ -278,9 +276,7 @@ def test_the_openai_client_streams(running: Running, recordings: Recordings, ope
     assert "".join(event["delta"] for event in events[:-1]) == events[-1]["text"]
 
 
-def test_the_openai_client_meets_trouble(
-    running: Running, recordings: Recordings, openai_client: IsolatedClient
-) -> None:
+def test_the_openai_client_gets_errors(running: Running, recordings: Recordings, openai_client: IsolatedClient) -> None:
     errors, _ = openai_client.call("openai_client.py", "errors", recordings[0][0], f"{running.http}/v1")
     assert [kind for kind, _ in errors] == ["NotFoundError", *["BadRequestError"] * 3]
     said = [
@@ -314,7 +310,7 @@ def _figure(running: Running, name: str) -> float:
 @pytest.mark.parametrize(("method", "path", "allowed"), [
     ("GET", "/v1/audio/transcriptions", "POST"), ("POST", "/v1/models", "GET"), ("PUT", "/healthz", "GET"),
 ])  # fmt: skip
-def test_a_path_that_is_there_but_not_for_this_method(running: Running, method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_405(running: Running, method: str, path: str, allowed: str) -> None:
     answer = httpx.request(method, running.http + path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
     assert answer.json()["error"]["type"] == "invalid_request_error"

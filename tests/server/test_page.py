@@ -63,7 +63,7 @@ def browser(driver: Any) -> Iterator[Any]:
 
 @contextmanager
 def listening(driver: Any, recording: Path) -> Iterator[Any]:
-    """A browser that hears a recording when it asks for the microphone."""
+    """A browser whose microphone plays a recording."""
     file = f"--use-file-for-fake-audio-capture={recording}%noloop"
     with chromium(driver, "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", file) as started:
         yield started
@@ -104,7 +104,7 @@ def transcribed(path: Path, form: str = "text") -> str:
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory, recordings: Recordings) -> Path:
-    """Half a second of silence and a recording, one that is heard alike wherever in a block its words fall."""
+    """Half a second of silence and a recording whose text does not depend on its position in a block."""
     _, samples, rate = recordings[1]
     return written(tmp_path_factory.mktemp("sound") / "one.wav", rate, 0.5, samples, 0.3)
 
@@ -158,8 +158,8 @@ def test_speech_into_the_microphone_is_what_transcribing_gives(driver: Any, runn
             return
 
 
-def test_a_server_that_goes_and_comes_back_loses_nothing(driver: Any, service: ModelService, twice: Path) -> None:
-    """What is said while it is away is kept, and written when it is there again, each utterance once."""
+def test_a_restart_of_the_server_loses_nothing(driver: Any, service: ModelService, twice: Path) -> None:
+    """Speech during the outage is kept, and recognised after reconnection, each utterance once."""
     expected = transcribed(twice).splitlines()
     assert len(expected) == 2
     with ExitStack() as first, listening(driver, twice) as browser:
@@ -182,13 +182,13 @@ def test_a_server_that_goes_and_comes_back_loses_nothing(driver: Any, service: M
                 assert starts[-1] > 5  # seconds of the recording, not of the connection
 
 
-def test_what_is_wrong_is_said_plainly(driver: Any, browser: Any, running: Running) -> None:
+def test_errors_are_displayed_in_plain_language(driver: Any, browser: Any, running: Running) -> None:
     with opened(browser, running.http, permissions=["microphone"]) as page:
         page.click("#speak")
         assert "No microphone was found" in complaint(page)
     names = "--host-resolver-rules=MAP elsewhere.example 127.0.0.1"
     with chromium(driver, "--use-fake-device-for-media-stream", names) as other:
-        with opened(other, running.http) as page:  # nobody is asked, and nobody allows it
+        with opened(other, running.http) as page:  # no permission prompt, no permission
             page.click("#speak")
             assert "microphone is blocked" in complaint(page)
             assert page.is_enabled("#speak")
@@ -236,7 +236,7 @@ def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice:
 
 
 def test_a_dropped_recording(browser: Any, running: Running, recordings: Recordings) -> None:
-    """Its text is that of `headsync transcribe`, and so are the files that can be taken along."""
+    """Its text and its downloads equal those of `headsync transcribe`."""
     path = recordings[1][0]
     options = {"permissions": ["clipboard-read", "clipboard-write"], "accept_downloads": True}
     with opened(browser, running.http, **options) as page:
@@ -289,7 +289,7 @@ def test_words_light_up_while_a_recording_plays(browser: Any, running: Running, 
 
 
 class Scripted(FakeService):
-    """Stands for a model: a session with which all is said at once."""
+    """A fake model whose session returns all events at once."""
 
     name = "scripted"
 
@@ -324,7 +324,7 @@ def test_a_choice_of_models(browser: Any, service: ModelService, spoken: Path) -
         assert page.input_value("#model") == "scripted"  # remembered
 
 
-def test_grey_may_still_change_and_is_not_read_aloud(browser: Any, spoken: Path) -> None:
+def test_tentative_text_is_grey_and_not_announced(browser: Any, spoken: Path) -> None:
     partial = Partial(0, "nine <eight> & five", WORDS, 0.2, 1.4, committed_words=1)
     with run(Scripted(partial), Limits()) as server, opened(browser, server.http) as page:  # type: ignore[arg-type]
         hand_over(page, spoken)
@@ -346,7 +346,7 @@ def test_subtitles_are_escaped_and_cut_as_on_the_command_line(browser: Any, runn
         assert page.evaluate(script, given) == [FORMATS["srt"](finals), FORMATS["vtt"](finals)]
 
 
-def test_a_token_is_asked_for(browser: Any, service: ModelService, spoken: Path) -> None:
+def test_the_page_requests_a_token(browser: Any, service: ModelService, spoken: Path) -> None:
     with run(service, Limits(), token="secret") as server, opened(browser, server.http, quiet=False) as page:
         assert "requires a token" in complaint(page)
         page.fill("#token", "wrong")
@@ -360,7 +360,7 @@ def test_a_token_is_asked_for(browser: Any, service: ModelService, spoken: Path)
         assert lines(page) == transcribed(spoken).splitlines()
 
 
-def test_a_server_without_room_is_tried_again(browser: Any, service: ModelService, spoken: Path) -> None:
+def test_a_busy_server_is_retried(browser: Any, service: ModelService, spoken: Path) -> None:
     with run(service, Limits(streams=1)) as server, opened(browser, server.http) as page:
         with server.state.limiter.slot():
             page.uncheck("#along")
@@ -451,7 +451,7 @@ def test_the_first_screen_has_the_model_and_no_empty_picture(browser: Any, runni
 
 
 @pytest.mark.parametrize(("scheme", "colour"), [("light", "Black"), ("dark", "White")])
-def test_the_colour_of_final_text_is_named_as_it_is(browser: Any, running: Running, scheme: str, colour: str) -> None:
+def test_the_legend_names_the_colour_of_final_text(browser: Any, running: Running, scheme: str, colour: str) -> None:
     with opened(browser, running.http, color_scheme=scheme) as page:
         assert f"{colour} text is final, grey text may still change." in page.inner_text("#empty")
         red = page.eval_on_selector(".text", "e => Number(getComputedStyle(e).color.match(/\\d+/)[0])")
@@ -519,7 +519,7 @@ CONTRAST = """(one) => {
 }"""
 
 
-def test_it_fits_a_phone_and_stands_still_where_people_want_that(browser: Any, running: Running, spoken: Path) -> None:
+def test_the_page_fits_a_phone_and_respects_reduced_motion(browser: Any, running: Running, spoken: Path) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "reduced_motion": "reduce", "has_touch": True}
     with opened(browser, running.http, **phone) as page:
         hand_over(page, spoken)
@@ -527,7 +527,7 @@ def test_it_fits_a_phone_and_stands_still_where_people_want_that(browser: Any, r
         assert page.eval_on_selector(".word", "word => getComputedStyle(word).animationName") == "none"
 
 
-def test_nothing_comes_from_elsewhere(browser: Any, running: Running, spoken: Path) -> None:
+def test_the_page_loads_nothing_from_other_hosts(browser: Any, running: Running, spoken: Path) -> None:
     asked: list[str] = []
     with opened(browser, running.http) as page:
         page.on("request", lambda request: asked.append(request.url))
@@ -556,7 +556,7 @@ def test_the_transform_of_the_spectrogram(browser: Any, running: Running) -> Non
     np.testing.assert_allclose(np.array(real) + 1j * np.array(imaginary), np.fft.fft(re_ + 1j * im), atol=1e-9)
 
 
-def test_live_sound_is_kept_but_not_without_end(browser: Any, running: Running) -> None:
+def test_live_audio_is_kept_up_to_a_limit(browser: Any, running: Running) -> None:
     script = """async () => {
       const { LiveBuffer } = await import("/audio_buffer.js");
       const tape = new LiveBuffer(100);

@@ -1,4 +1,4 @@
-"""The protocol of `/v1/stream`, without a server: a recogniser that knows what will be said, and messages."""
+"""The protocol of `/v1/stream`, without a server: a recogniser with scripted words, and messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_whole_stream() -> None:
     assert last.close_code == 1000
 
 
-def test_ready_tells_version_model_and_limits() -> None:
+def test_ready_has_version_model_and_limits() -> None:
     (ready,) = NativeStream(["fake"], open_fake, LIMITS).receive('{"type": "start"}').messages
     assert (ready["version"], ready["model"]) == (1, "fake")
     assert ready["limits"]["stream_seconds"] == 5.0
@@ -130,7 +130,7 @@ def test_half_a_sample_at_the_end_is_dropped() -> None:
     ('{"type": "start", "model": "another"}', "model"),
     ('{"type": "start", "sample_rate": 7}', "audio"),
 ])  # fmt: skip
-def test_what_is_wrong_at_the_beginning(message: str | bytes, code: str) -> None:
+def test_invalid_start_messages_are_errors(message: str | bytes, code: str) -> None:
     def picky(options: SessionOptions) -> FakeSession:
         if options.settings:
             raise ConfigError("beam = 99 is too much")
@@ -192,7 +192,7 @@ def test_escaped_surrogate_pairs_are_valid() -> None:
     ("seting", 'did you mean "settings"?'),
     ("sample_rat", 'did you mean "sample_rate"?'),
 ])  # fmt: skip
-def test_a_field_of_start_that_is_not_known_brings_those_that_are(typo: str, said: str) -> None:
+def test_an_unknown_field_of_start_lists_the_known_ones(typo: str, said: str) -> None:
     (error,) = NativeStream(["fake"], open_fake, LIMITS).receive(json.dumps({"type": "start", typo: 1})).messages
     assert error["message"] == f"start: unknown field {typo}; {said}"
 
@@ -210,7 +210,7 @@ def test_a_second_start_is_refused() -> None:
     assert only_error(begun().receive('{"type": "start"}')) == "message"
 
 
-def test_settings_and_hotwords_are_handed_on() -> None:
+def test_settings_and_hotwords_reach_the_session() -> None:
     asked: list[SessionOptions] = []
 
     def remember(options: SessionOptions) -> FakeSession:
@@ -229,7 +229,7 @@ def test_settings_and_hotwords_are_handed_on() -> None:
     ]
 
 
-def test_progress_is_told_to_those_who_ask() -> None:
+def test_progress_messages_are_optional() -> None:
     def told(**fields: Any) -> list[tuple[str, Any]]:
         stream = begun(**fields)
         messages = [message for _ in range(10) for message in stream.receive(sound(0.125)).messages]
@@ -260,7 +260,7 @@ def test_an_idle_connection_that_never_started_gets_the_reason() -> None:
     assert only_error(NativeStream(["fake"], open_fake, LIMITS).end(StreamError("idle", "Nothing came."))) == "idle"
 
 
-def test_a_broken_stream_is_not_asked_again() -> None:
+def test_a_failed_stream_is_not_called_again() -> None:
     stream = begun()
     stream.receive(sound(1.0))
     assert only_error(stream.end(StreamError("internal", "Broken."))) == "internal"

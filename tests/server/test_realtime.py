@@ -157,7 +157,7 @@ def test_deltas_of_an_item_concatenated_are_its_transcript(data: st.DataObject) 
     ({"type": "transcription", "audio": {"input": {"transcription": {"keywords": "one"}}}}, "list of strings"),
     ({"type": "transcription", "audio": 3}, "audio must be an object"),
 ])  # fmt: skip
-def test_what_is_not_supported_is_refused_and_the_session_continues(session: Any, said: str) -> None:
+def test_unsupported_options_are_errors_and_the_session_continues(session: Any, said: str) -> None:
     stream = opened(script())
     (error,) = send(stream, "session.update", session=session)
     assert (error["type"], error["error"]["event_id"]) == ("error", "mine")

@@ -102,7 +102,7 @@ async def talk(address: str, samples: np.ndarray, rate: int) -> str:
 async def restart_under_load(
     place: str, processes: list[subprocess.Popen[str]], recordings: Recordings, opened: ExitStack, ports: list[int]
 ) -> list[list[str]]:
-    """Streams that follow one another, 20 at a time, while both processes are restarted; the texts by recording."""
+    """Consecutive streams, 20 at a time, while both processes are restarted; the texts by recording."""
     texts: list[list[str]] = [[] for _ in recordings]
     restarted = asyncio.Event()
 

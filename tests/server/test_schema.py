@@ -1,4 +1,4 @@
-"""The HTTP side does what its OpenAPI description says, whatever is sent."""
+"""The HTTP API conforms to its OpenAPI description for any request."""
 
 from __future__ import annotations
 

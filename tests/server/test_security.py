@@ -1,4 +1,4 @@
-"""What a client must not reach, learn or use up: routes without the token, paths of the server, memory, time."""
+"""Security: routes without the token, paths of the server, memory and time."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_tokens_are_compared_in_constant_time(guarded: TestClient, monkeypatch: 
     assert [other for _, other in compared] == [TOKEN.encode()] * 5
 
 
-# --- what answers say ---
+# --- responses ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command itself, in a process of its own: it tells its address, and leaves in good order."""
+"""The command in a separate process: it prints its address, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def expected(service: ModelService, samples: np.ndarray, rate: int) -> str:
 
 
 async def leave_in_the_middle(process: subprocess.Popen[str], place: str, samples: np.ndarray, rate: int) -> str:
-    """A stream during which the server is told to leave: it takes no other, but this one gets its text."""
+    """A stream during which the server is stopped: it accepts no other, but this one gets its text."""
     async with websockets.connect(f"ws://{place}/v1/stream") as connection:
         process.send_signal(signal.SIGTERM)
         await connection.send(json.dumps({"type": "start", "sample_rate": rate}))  # accepted before, so it is served
@@ -58,7 +58,7 @@ async def leave_in_the_middle(process: subprocess.Popen[str], place: str, sample
         return " ".join(finals(messages))
 
 
-def test_told_to_leave_it_finishes_its_streams(service: ModelService, recordings: Recordings) -> None:
+def test_a_stop_signal_drains_open_streams(service: ModelService, recordings: Recordings) -> None:
     _, samples, rate = recordings[0]
     with command("--drain-seconds", "600", "--idle-seconds", "600") as (process, place):  # the machine may be busy
         text = asyncio.run(leave_in_the_middle(process, place, samples, rate))
@@ -66,7 +66,7 @@ def test_told_to_leave_it_finishes_its_streams(service: ModelService, recordings
         assert process.wait(60) == 0
 
 
-def test_with_no_stream_it_leaves_at_once_and_patience_ends(recordings: Recordings) -> None:
+def test_without_streams_the_server_stops_at_once_and_the_drain_is_limited(recordings: Recordings) -> None:
     async def stay(process: subprocess.Popen[str], place: str) -> int | None:
         async with websockets.connect(f"ws://{place}/v1/stream") as connection:
             await connection.send('{"type": "start"}')
@@ -145,7 +145,7 @@ def answers(address: str) -> bool:
     return False
 
 
-def test_the_address_is_told_when_the_last_process_is_ready() -> None:
+def test_the_address_is_printed_when_all_processes_are_ready() -> None:
     port = free_port()
     with two_processes(port) as (process, (late, _)):
         assert process.stdout is not None
@@ -195,14 +195,14 @@ def test_several_processes(service: ModelService, recordings: Recordings) -> Non
         text = expected(service, samples, rate)
         outcomes = asyncio.run(kill_one_of_them(process, address, samples, rate))
         assert set(outcomes) <= {text, "lost"}
-        assert text in outcomes  # whoever was at the other process goes on unharmed
+        assert text in outcomes  # streams of the other process are not affected
         for _ in range(4):  # and others find an open door
             assert " ".join(finals(asyncio.run(stream(address, samples, rate)))) == text
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
 
-def test_what_cannot_be_served_is_one_sentence() -> None:
+def test_startup_errors_are_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = CliRunner().invoke(app, ["serve", "--port", str(taken.getsockname()[1])])
     assert result.exit_code == 1
@@ -218,7 +218,7 @@ def test_a_model_that_cannot_be_loaded_stops_all_processes(tmp_path: Path) -> No
     assert "not a complete model folder" in line
 
 
-def test_an_open_door_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_address_without_a_token_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from headsync.server import serve
 
     served = []

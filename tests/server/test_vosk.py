@@ -30,7 +30,7 @@ def sound(seconds: float, rate: int = RATE) -> bytes:
 
 
 class Scripted(FakeSession):
-    """Says given events, push by push, and at the end."""
+    """Returns given events, push by push, and at the end."""
 
     def __init__(self, *script: list[Event]) -> None:
         super().__init__("")
@@ -102,7 +102,7 @@ def test_two_utterances_in_one_message_are_one_reply() -> None:
     assert {word["conf"] for word in result["result"]} == {0.75}
 
 
-def test_reset_ends_the_utterance_and_times_go_on() -> None:
+def test_reset_ends_the_utterance_and_times_continue() -> None:
     stream = VoskStream(open_fake, Limits())
     stream.receive(sound(0.5))
     first = stream.receive('{"reset" : 1}')
@@ -143,7 +143,7 @@ def test_the_words_of_a_phrase_list_are_the_only_ones() -> None:
     assert asked == [SessionOptions(phrases=("oh", "one", "two", "three", "[unk]"))]
 
 
-def test_a_config_after_sound_changes_nothing() -> None:
+def test_a_config_after_audio_is_ignored() -> None:
     stream = VoskStream(open_fake, Limits())
     stream.receive(sound(0.1))
     assert stream.receive('{"config": {"sample_rate": 1, "words": false}}').close_code is None
@@ -157,7 +157,7 @@ def test_a_config_after_sound_changes_nothing() -> None:
     '{"config": {"phrase_list": "one"}}', '{"config": {"phrase_list": [1]}}',
     '{"config": {"sample_rate": Infinity}}', '{"config": {"max_alternatives": null}}',
 ])  # fmt: skip
-def test_what_is_not_understood_closes_the_connection(message: str) -> None:
+def test_invalid_messages_close_the_connection(message: str) -> None:
     reply = VoskStream(open_fake, Limits()).receive(message)
     assert (reply.messages, reply.close_code) == ((), 1008)
 
@@ -171,7 +171,7 @@ def test_a_stream_beyond_the_limit_gets_its_text() -> None:
     assert (reply.messages[0]["text"], reply.close_code) == ("one", 1008)
 
 
-def test_trouble_closes_without_a_message() -> None:
+def test_errors_close_the_connection_without_a_message() -> None:
     assert VoskStream(open_fake, Limits()).end(StreamError("busy", "Full.")) == (
         (),
         1013,

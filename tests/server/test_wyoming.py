@@ -282,7 +282,7 @@ def test_errors_are_events(port: int, sent: bytes, code: str) -> None:
     assert asyncio.run(last_error(port, sent)) == code
 
 
-def test_a_silent_client_is_disconnected_and_a_busy_server_says_so(service: ModelService) -> None:
+def test_silent_clients_are_disconnected_and_a_busy_server_is_an_error(service: ModelService) -> None:
     async def check(state: AppState, port: int) -> None:
         assert await last_error(port) == "idle"
         async with connected(port) as client:
@@ -331,7 +331,7 @@ def test_the_command_finishes_a_transcript_before_it_stops(
         assert process.wait(60) == 0
 
 
-def test_an_open_wyoming_port_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_wyoming_port_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from headsync.server import serve
 
     monkeypatch.setattr(serve, "serve", lambda *_: None)

@@ -34,10 +34,10 @@ def faults(how: str, **environment: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_that_was_given_back_is_there_at_once() -> None:
+def test_freed_memory_is_reused() -> None:
     assert faults("keep") < PAGES < faults("leave")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_who_has_told_the_c_library_what_to_do_is_heard() -> None:
+def test_settings_of_the_environment_have_precedence() -> None:
     assert faults("keep", MALLOC_MMAP_THRESHOLD_="1000000") > PAGES

@@ -168,7 +168,7 @@ def test_if_the_last_are_averaged_patience_counts_from_the_epoch_with_the_fewest
 def test_epochs_without_halting_do_not_compete_with_those_that_halt(
     recipe: Path, tmp_path: Path, dev_losses: Callable[..., None]
 ) -> None:
-    """A step that may see everything has the easier task, so its loss says nothing."""
+    """A step that attends to all frames has the easier task, so its loss is not comparable."""
     updates = len(start(load_config(recipe, [f"training.folder={tmp_path}"]), say=lambda _: None).task.rows(0))
     for first_phase in (updates + 1, 2 * updates):  # it ends within the second epoch, or between two
         folder = tmp_path / str(first_phase)
@@ -204,7 +204,7 @@ def test_patience_waits_for_the_first_phase_to_end(
     assert len([entry for entry in log(tmp_path) if "dev" in entry]) == 3
 
 
-def test_a_run_that_never_leaves_its_first_phase_is_warned_of(recipe: Path, tmp_path: Path) -> None:
+def test_a_run_without_halting_is_a_warning(recipe: Path, tmp_path: Path) -> None:
     said: list[str] = []
     overrides = [f"training.folder={tmp_path}", "training.untruncated_updates=100"]
     start(load_config(recipe, overrides), said.append)
@@ -214,7 +214,7 @@ def test_a_run_that_never_leaves_its_first_phase_is_warned_of(recipe: Path, tmp_
 @pytest.mark.parametrize(
     ("attention", "first", "counts"), [("mma-mocha", 0, False), ("mma-mocha", 1, True), ("cif", 0, True)]
 )
-def test_heads_do_not_count_before_they_know_anything(
+def test_mma_heads_count_only_after_a_first_phase(
     recipe: Path, tmp_path: Path, attention: str, first: int, counts: bool
 ) -> None:
     settings = [f"decoder.attention={attention}", f"training.untruncated_updates={first}"]
@@ -258,7 +258,7 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(
     assert weights(tmp_path / "other") != weights(undisturbed)
 
 
-def test_a_run_that_is_done_says_so(recipe: Path, undisturbed: Path) -> None:
+def test_a_finished_run_prints_that_it_is_finished(recipe: Path, undisturbed: Path) -> None:
     said: list[str] = []
     train(recipe, [f"training.folder={undisturbed}"], say=said.append)
     assert said[0] == "this run is finished; raise training.epochs or training.patience to continue it"
@@ -281,7 +281,7 @@ def test_training_ends_with_the_model_folder_and_a_command_to_try_it(
     assert shlex.split(said[-1]) == ["next:", "headsync", "evaluate", str(model), f"{corpus}/dev.jsonl"]
 
 
-def test_a_run_made_longer_goes_on_as_if_it_had_always_been_so(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_an_extended_run_equals_a_longer_one(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
     quietly(recipe, tmp_path, "training.epochs=1")
     quietly(recipe, tmp_path, "training.epochs=2")
     assert weights(tmp_path) == weights(undisturbed)
@@ -336,7 +336,7 @@ BEFORE, AFTER = False, True
         (trainer, "save_checkpoint", 1, BEFORE), (trainer, "save_checkpoint", 1, AFTER),
     ],
 )  # fmt: skip
-def test_stopped_by_hand_anywhere_it_goes_on_as_if_it_never_was(
+def test_an_interrupted_run_ends_like_an_undisturbed_one(
     recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     where: Any, what: str, at: int, after: bool,
 ) -> None:  # fmt: skip
@@ -415,9 +415,7 @@ def test_utterances_too_short_for_their_text_are_reported_and_left_out(
     assert_complains(DataError, "no usable utterance", recipe, tmp_path / "run", f"data.dev={all_short}")
 
 
-def test_what_is_wrong_with_the_data_is_told_before_anything_is_written(
-    recipe: Path, corpus: Path, tmp_path: Path
-) -> None:
+def test_data_errors_are_raised_before_anything_is_written(recipe: Path, corpus: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     strange = changed(corpus, tmp_path, lambda utterances: [replace(u, text="ba xyz") for u in utterances])
@@ -444,7 +442,7 @@ def test_a_recording_that_is_gone_is_one_sentence(recipe: Path, corpus: Path, tm
     assert_complains(AudioError, "train-00003.flac", recipe, tmp_path / "run", overrides[0], "training.epochs=2")
 
 
-def test_a_gradient_that_is_no_number_ends_the_run_in_one_sentence(recipe: Path, tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_is_one_sentence(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the gradient is not finite; lower training"):
         quietly(recipe, tmp_path, "training.noam_factor=1e30", "training.warmup_updates=1")
 

@@ -46,7 +46,7 @@ def test_models_that_are_not_stages_of_one_training_are_one_sentence(pair: tuple
         shutil.copytree(pair[1], other)
         (other / file).write_text((other / file).read_text().replace(old, new))
         strange = load_folder(other)
-        with pytest.raises(ModelError, match="not the network of"):
+        with pytest.raises(ModelError, match="its network differs from that of"):
             mean_model([models[0], strange], tmp_path / "mean")
     with pytest.raises(ModelError, match="one of the models to average"):
         mean_model(models, pair[1])

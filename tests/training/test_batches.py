@@ -118,7 +118,7 @@ def test_rows_of_unequal_length_are_padded_behind() -> None:
     assert batch.features_BTF[:, :, 0].tolist() == [[1, 1, 0], [2, 2, 2]]
 
 
-def test_nothing_to_work_on_is_told() -> None:
+def test_an_empty_manifest_is_an_error() -> None:
     with pytest.raises(DataError, match=r"empty\.jsonl: no usable utterance"):
         check_not_empty([], "empty.jsonl")
 

@@ -36,7 +36,7 @@ PROGRESS = TrainingProgress(update=3, epoch=2, batch=1, best=[(0.5, 2), (0.75, 1
 
 
 class Small(nn.Module):
-    """Two parameters, one of which never gets a gradient."""
+    """Two parameters; one never gets a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_a_checkpoint_brings_back_weights_optimiser_and_counters(saved: Path) ->
         expected.updated(its_adam)
 
 
-def test_a_checkpoint_before_the_first_update_can_be_taken_up(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_first_update_can_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     save_checkpoint(path, *fresh(1), TrainingProgress(settings=SETTINGS))
     model, adam = fresh(2)
@@ -155,9 +155,7 @@ def test_a_damaged_checkpoint_is_one_sentence(saved: Path, damage: str) -> None:
     [None, {}, {"progress": "[]"}, {"progress": "{"}, {"progress": '{"updates": 3}'}],
     ids=["none", "empty", "a list", "half", "another version"],
 )
-def test_a_checkpoint_that_does_not_tell_where_it_is_is_one_sentence(
-    saved: Path, metadata: dict[str, str] | None
-) -> None:
+def test_a_checkpoint_without_progress_is_one_sentence(saved: Path, metadata: dict[str, str] | None) -> None:
     save_file(load_file(saved), saved, metadata)
     complaint(saved)
 
@@ -232,7 +230,7 @@ def test_the_average_is_the_mean_of_the_files(tmp_path: Path) -> None:
 
 
 def command(*arguments: object, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """`headsync` in a process of its own, in which no file can grow beyond `most_bytes`."""
+    """`headsync` in a separate process, in which no file can grow beyond `most_bytes`."""
 
     def limit() -> None:
         if most_bytes is not None:
@@ -244,9 +242,7 @@ def command(*arguments: object, most_bytes: int | None = None) -> subprocess.Com
     )  # fmt: skip
 
 
-def test_a_full_disk_ends_the_run_in_one_sentence_and_it_goes_on_where_there_is_room(
-    recipe: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_one_sentence_and_the_run_resumes(recipe: Path, tmp_path: Path) -> None:
     """Under a limit of file sizes the checkpoint cannot be written; Python takes the signal as an error of the file."""
     train(recipe, [f"training.folder={tmp_path}/undisturbed"], say=lambda _: None)
     folder, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoint.safetensors"

@@ -1,4 +1,4 @@
-"""Files of a run that were damaged after they were written: the run ends with the same weights, or says why not."""
+"""Files of a run that were damaged after they were written: the run ends with the same weights, or with an error."""
 
 from __future__ import annotations
 

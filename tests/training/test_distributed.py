@@ -161,7 +161,7 @@ def test_processes_compute_on_gpus_if_there_are_enough(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
-    """On the device that only knows shapes; a tensor made elsewhere on the way is refused there, as by a GPU."""
+    """On the meta device; as a GPU does, it refuses tensors of other devices."""
     modes = ("isolated", "reuse", "contextual", "full") if name == "hs-dacs" else ("reuse",)
     for mode in modes:
         config = load_config(recipe, [f"decoder.attention={name}", f"encoder.mode={mode}"])
@@ -175,7 +175,7 @@ def test_networks_compute_where_their_input_is(recipe: Path, name: str) -> None:
         assert bool(unused) == (name == "cif"), "DDP looks for unused parameters only with CIF"
 
 
-def test_what_the_first_process_cannot_make_is_told_by_it() -> None:
+def test_an_error_in_shared_work_is_raised() -> None:
     with pytest.raises(ConfigError, match="no such thing"):
         Ranks().shared(_fails)
 
@@ -187,7 +187,7 @@ def _fails() -> None:
 # speeds
 
 
-def test_every_utterance_is_heard_at_every_speed(recipe: Path, corpus: Path, tmp_path: Path) -> None:
+def test_every_utterance_is_used_at_every_speed(recipe: Path, corpus: Path, tmp_path: Path) -> None:
     overrides = [f"training.folder={tmp_path}/run", "training.speeds=0.9 1.0 1.1"]
     run = start(load_config(recipe, overrides), say=lambda _: None)
     assert len(run.task.train) == 30
@@ -255,7 +255,7 @@ def test_batches_of_shards_are_those_of_the_files_and_each_shard_is_read_once(
         assert len(opened) == len(set(opened))
 
 
-def test_a_run_over_shards_that_was_stopped_goes_on(recipe: Path, sharded: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_over_shards_resumes(recipe: Path, sharded: Path, tmp_path: Path) -> None:
     over = [f"data.train={sharded}", "training.checkpoint_seconds=0.0"]
     quietly(recipe, tmp_path / "whole", *over)
     quietly(recipe, tmp_path / "stopped", *over, "training.epochs=1")
@@ -263,7 +263,7 @@ def test_a_run_over_shards_that_was_stopped_goes_on(recipe: Path, sharded: Path,
     assert log(tmp_path / "stopped") == log(tmp_path / "whole")
 
 
-def test_shards_are_not_for_measuring(recipe: Path, sharded: Path, tmp_path: Path) -> None:
+def test_shards_are_refused_as_dev_set(recipe: Path, sharded: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.dev = .* is a folder; name a manifest"):
         quietly(recipe, tmp_path, f"data.dev={sharded}")
 
@@ -271,7 +271,7 @@ def test_shards_are_not_for_measuring(recipe: Path, sharded: Path, tmp_path: Pat
 # pitch
 
 
-def test_a_model_that_hears_pitch_trains_and_streams(recipe: Path, corpus: Path, tmp_path: Path) -> None:
+def test_a_model_with_pitch_trains_and_streams(recipe: Path, corpus: Path, tmp_path: Path) -> None:
     from headsync.frontend.audio import read_audio
 
     model = quietly(recipe, tmp_path, "features.pitch=true", "training.epochs=1")

@@ -121,7 +121,7 @@ def first_batch(run: Trainer[Any, Any]) -> Batch:
     return Batches(task.train, task.vocabulary, task.statistics, task.rows(0))[0]
 
 
-def test_aligning_leaves_the_network_as_it_was_and_needs_no_chance(run: Trainer[Any, Any]) -> None:
+def test_aligning_does_not_change_the_network_and_is_deterministic(run: Trainer[Any, Any]) -> None:
     batch = first_batch(run)
     run.task.model.train()
     before = torch.random.get_rng_state()

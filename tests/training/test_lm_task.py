@@ -101,7 +101,7 @@ def test_the_papers_networks_take_a_step(layers: int, width: int) -> None:
     assert losses[1] < losses[0]
 
 
-def test_the_blank_is_never_foretold_and_padding_does_not_count() -> None:
+def test_the_blank_is_never_predicted_and_padding_does_not_count() -> None:
     torch.manual_seed(1)
     model = LanguageNetwork(LanguageConfig(layers=1, width=8), 6)
     rows = [np.array([1, 2, 3], np.int32), np.array([4], np.int32)]
@@ -157,7 +157,7 @@ def test_a_run_killed_at_some_moment_ends_like_an_undisturbed_one(recipe: Path, 
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-def test_a_longer_run_goes_on_and_another_one_is_refused(recipe: Path, tmp_path: Path, optimiser: str) -> None:
+def test_a_longer_run_continues_and_other_settings_are_refused(recipe: Path, tmp_path: Path, optimiser: str) -> None:
     by = f"language.optimiser={optimiser}"
     quietly(recipe, tmp_path / "a", by, "training.epochs=2")
     quietly(recipe, tmp_path / "b", by, "training.epochs=1")
@@ -180,7 +180,7 @@ def test_parts_of_a_pass_are_a_pass(recipe: Path, tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_a_gradient_that_is_no_number_ends_the_run(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_run(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(math.nan))
     with pytest.raises(TrainingError, match=r"update 1: the gradient is not finite; lower language\.rate"):
         quietly(recipe, tmp_path)
@@ -229,7 +229,7 @@ def test_a_text_to_measure_with_can_be_named(recipe: Path, tmp_path: Path) -> No
     assert made.task.vocabulary.decode(made.task.dev[0].tolist()) == "the cat"
 
 
-def test_texts_that_cannot_be_used_are_told(recipe: Path, tmp_path: Path) -> None:
+def test_unusable_texts_are_errors(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("alone\n")
     with pytest.raises(DataError, match="too few to hold some out"):
         quietly(recipe, tmp_path / "run", f"data.train={tmp_path}/one.txt")
@@ -247,7 +247,7 @@ def test_a_language_model_is_no_recogniser_and_the_other_way_round(run: Path, tm
         load_language_folder(tmp_path)
 
 
-def test_an_interrupted_run_keeps_where_it_was(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_interrupted_run_keeps_its_progress(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
     quietly(recipe, tmp_path / "undisturbed")
     updates = 0
 
@@ -268,7 +268,7 @@ def test_an_interrupted_run_keeps_where_it_was(recipe: Path, tmp_path: Path, mon
     assert log(tmp_path / "run") == log(tmp_path / "undisturbed")
 
 
-def test_the_command_trains_what_the_recipe_says(recipe: Path, tmp_path: Path) -> None:
+def test_the_command_trains_the_recipe(recipe: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from headsync.cli.app import app

@@ -25,7 +25,7 @@ FRAMES = [4, 3]
 CLASSES, END = 4, 3  # 0 is the blank, 3 the end
 SETTINGS = TrainingConfig(ctc_weight=0.3, label_smoothing=0.1)
 
-# CTC computes in single precision whatever comes in: six digits are what it can be held to.
+# CTC always computes in single precision, so six digits are compared.
 close = {"rtol": 1e-5, "atol": 1e-6}
 
 
@@ -174,7 +174,7 @@ def test_a_text_too_long_for_its_frames_does_not_spoil_the_batch() -> None:
     assert output.ctc_BTV.grad.isfinite().all()
 
 
-def test_what_stands_in_the_padding_of_the_logits_is_inert() -> None:
+def test_padding_of_the_logits_has_no_effect() -> None:
     clean, spoilt = an_output(), an_output()
     with torch.no_grad():
         spoilt.ctc_BTV[1, 3] = torch.nan

@@ -1,4 +1,4 @@
-"""What a run tells: the log, TensorBoard, the bar on a terminal and the lines elsewhere."""
+"""The output of a run: the log, TensorBoard, the bar on a terminal and plain lines."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_tensorboard_reads_the_figures_beside_the_log(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in board.Scalars("train/halt")] == [(n, 0.75) for n in (1, 2, 3)]
 
 
-def test_what_was_logged_after_the_checkpoint_is_cut_back(tmp_path: Path) -> None:
+def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     three_updates(tmp_path)
     whole = log(tmp_path)
     path = tmp_path / "log.jsonl"
@@ -121,7 +121,7 @@ def test_what_was_logged_after_the_checkpoint_is_cut_back(tmp_path: Path) -> Non
     assert not (tmp_path / "none.jsonl").exists()
 
 
-def test_a_run_that_goes_on_adds_to_its_log(tmp_path: Path) -> None:
+def test_a_resumed_run_appends_to_its_log(tmp_path: Path) -> None:
     three_updates(tmp_path)
     with Report(tmp_path, STYLE, 100, TrainingProgress(update=2, batch=2)) as told:
         told.epoch(TrainingProgress(update=2, batch=2), 10)

@@ -1,4 +1,4 @@
-"""Killed five times at random moments, a run ends with the very weights and losses of one that nobody touched."""
+"""A run that is killed five times at random moments ends with the weights and losses of an undisturbed one."""
 
 from __future__ import annotations
 

@@ -57,25 +57,25 @@ def test_there_are_two_masks_of_each_kind() -> None:
         assert 2 < max(edges) <= 4  # of two separate pieces
 
 
-def test_the_features_given_are_left_alone() -> None:
+def test_the_given_features_are_unchanged() -> None:
     features = ONES.copy()
     masked = mask(features, TrainingConfig(frequency_mask_bins=20, time_mask_frames=30), np.random.default_rng(1))
     assert (masked == 0).any()
     assert (features == 1).all()
 
 
-def test_no_masks_hide_nothing() -> None:
+def test_without_masks_features_are_unchanged() -> None:
     np.testing.assert_array_equal(mask(ONES, TrainingConfig(), np.random.default_rng(1)), ONES)
 
 
-def test_the_same_draw_hides_the_same() -> None:
+def test_the_same_seed_gives_the_same_masks() -> None:
     both = TrainingConfig(frequency_mask_bins=20, time_mask_frames=30)
     np.testing.assert_array_equal(hidden(ONES, both, 7), hidden(ONES, both, 7))
     assert (hidden(ONES, both, 7) != hidden(ONES, both, 8)).any()
 
 
 def rising(frames: int) -> npt.NDArray[np.float32]:
-    """Features that say at which frame they stood."""
+    """Features whose values are their frame numbers."""
     return np.repeat(np.arange(frames, dtype=np.float32)[:, None], 3, 1)
 
 

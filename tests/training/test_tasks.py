@@ -38,7 +38,7 @@ def few(manifest: Path, count: int) -> Path:
 
 
 def trained_and_measured(name: str, folder: Path, train: Path, dev: Path, *overrides: str) -> tuple[str, str]:
-    """What training and evaluating say, the recipe's own settings but for the sizes."""
+    """The output of training and evaluation, with the recipe's settings except for the sizes."""
     data = [f"data.train={train}", f"data.dev={dev}", f"training.folder={folder}"]
     said = headsync("train", ROOT / "recipes" / f"{name}.toml", *data, *SMALL, *overrides)
     return said, headsync("evaluate", folder / "model", dev)

@@ -54,7 +54,7 @@ def test_a_decoder_that_was_not_trained_is_not_taken(recipe: Path, undisturbed: 
     said: list[str] = []
     overrides = [f"training.folder={tmp_path}/run", f"training.start_from={model}", "training.seed=5"]
     run = start(load_config(recipe, overrides), said.append)
-    assert any("only the encoder and its CTC are taken" in line for line in said)
+    assert any("only the encoder and its CTC are loaded" in line for line in said)
     expected = load_file(undisturbed / "model" / WEIGHTS)
     same = {name for name, tensor in run.task.model.state_dict().items() if torch.equal(tensor, expected[name])}
     assert "encoder.layers.0.attention.distance_bias" in same

@@ -1,8 +1,7 @@
-"""Online attention: where a decoder looks, and when it stops looking, in speech that is still arriving.
+"""Online attention: which frames a decoder attends to, and where it stops, while speech is still arriving.
 
-`MECHANISMS` is the whole table; a recipe names an entry as `decoder.attention`. Tests and contracts run over the table,
-so that a new entry is under test from the moment it stands here. Installed packages add mechanisms with entry points of
-the group `headsync.mechanisms`.
+`MECHANISMS` lists all mechanisms; a recipe names one as `decoder.attention`. The contract tests run over this table and
+so cover new entries. Installed packages add mechanisms with entry points of the group `headsync.mechanisms`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Aligned(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """How output steps halt in one phase of training."""
+    """The halting of output steps in one phase of training."""
 
     halts: bool = True  # False in the first phase: every step attends to all frames, and tokens are not counted
     sharpness: float = 1.0  # scales the energies in `align`, for mechanisms whose `align` is an expectation

@@ -23,7 +23,7 @@ class CrossAttention(nn.Module):
     """Multi-head attention of decoder states over encoder frames by any online mechanism."""
 
     def __init__(self, width: int, heads: int, mechanism: OnlineAttention, dropout: float, bias: bool = True) -> None:
-        """`bias`: of queries, values and output; keys always have one, of which softmax alone is independent."""
+        """`bias`: of queries, values and output; keys always have one, which has no effect only with softmax."""
         super().__init__()
         self.heads, self.dropout = heads, dropout
         self.query = nn.Linear(width, width, bias)

@@ -71,7 +71,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def _dropped(probability: float) -> int:
-    """How many of the 16-bit values mean "drop": at least one, and not all."""
+    """The number of 16-bit values that mean "drop": at least one, and not all."""
     return min(max(round(probability * _VALUES), 1), _VALUES - 1)
 
 

@@ -1,4 +1,4 @@
-"""`headsync calibrate`: turn a model's confidences into probabilities, with development speech."""
+"""`headsync calibrate`: calibrate the confidences of a model on development data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def calibrate(
 
 
 def check_folders(model: str, out: Path | None) -> ModelFolder:
-    """The model's folder, once it is sure that the result can be written."""
+    """The model's folder; raises if the result cannot be written."""
     from headsync.model_folder import SHIPPED, find, load_folder
 
     folder = load_folder(find(model))

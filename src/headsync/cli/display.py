@@ -92,7 +92,7 @@ def summarise(session: TimedSession) -> str:
 
 
 def print_dim(text: str, style: str = "dim") -> None:
-    """Print a line about the transcript; without colour in a pipe."""
+    """Print a dim line; without colour in a pipe."""
     from rich.console import Console
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`headsync listen`: recognise the microphone while a person speaks."""
+"""`headsync listen`: recognise speech from the microphone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Microphone:
         self._stream.close()
 
     def pieces(self, stopped: threading.Event) -> Iterator[NDArray[np.float32]]:
-        """Yield audio until stopped, then what was recorded before; ends early if the microphone is disconnected."""
+        """Yield audio until stopped, then the rest of the queue; ends early if the microphone is disconnected."""
         while not stopped.is_set():
             try:
                 yield self._pieces.get(timeout=_POLL_SECONDS)

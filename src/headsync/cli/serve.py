@@ -41,7 +41,7 @@ class LogFormatName(Enum):
 
 @dataclass(frozen=True)
 class ModelGroup:
-    """Which models are served, and how."""
+    """The served models."""
 
     models: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ class ModelGroup:
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Where the server listens, and who may use it."""
+    """Addresses and access."""
 
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")] = 8080
@@ -114,7 +114,7 @@ _limit = functools.partial(typer.Option, rich_help_panel="Limits of each process
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What clients may use."""
+    """Limits of clients."""
 
     streams: Annotated[int, _limit(min=1, help="Maximum number of open streams.")] = LIMITS.streams
     client_streams: Annotated[
@@ -137,7 +137,7 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What is logged."""
+    """Options of logging."""
 
     log_level: Annotated[LogLevelName, typer.Option(help="info adds an access log.")] = LogLevelName.warning
     log_format: Annotated[LogFormatName, typer.Option(help="Lines of text or of JSON.")] = LogFormatName.text

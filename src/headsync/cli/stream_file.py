@@ -26,7 +26,7 @@ def stream(recognizer: SessionFactory, pieces: Iterable[Piece], show: Callable[[
 
 
 def paced(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Delay each piece until its end would have been spoken."""
+    """Delay each piece to the time of its end in real time."""
     start = time.monotonic()
     spoken_seconds = 0.0
     for samples, sample_rate in pieces:

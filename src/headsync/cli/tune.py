@@ -87,7 +87,7 @@ def tune(
 
 
 def _identity(model: Path, manifest: Path, times: Path | None) -> dict[str, Any]:
-    """What the figures depend on, by content."""
+    """Checksums of the files that the figures depend on."""
     from headsync.batch_transcription import checksum
 
     data = hashlib.sha256(manifest.read_bytes())
@@ -97,7 +97,7 @@ def _identity(model: Path, manifest: Path, times: Path | None) -> dict[str, Any]
 
 
 def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
-    """As the cache has it after it was read."""
+    """The identity in the form in which the cache returns it."""
     import json
 
     parsed: dict[str, Any] = json.loads(json.dumps(identity, default=str))

@@ -1,4 +1,4 @@
-"""The common part of corpus preparation: check every recording, write manifests, and count every omission.
+"""The common part of corpus preparation: check every recording, write manifests, and report every omission.
 
 The module of a corpus lists its parts. Here every recording is decoded to its end. An utterance is either written to a
 manifest or reported as a problem. OUT/checked.jsonl caches the checked files, so that a second run, or a run after an

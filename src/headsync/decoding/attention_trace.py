@@ -1,4 +1,4 @@
-"""Where the heads attended when a token was written, for streams that report it.
+"""Attention traces: the frames that the heads attended to for each token, for streams that report them.
 
 A hypothesis carries one `AttentionTrace` for each of its tokens. It holds the frames with weight and no others, so its
 size does not grow with the utterance. The weights are rounded, for display.
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from headsync.engine import Decoded
 
 DIGITS = 3
-LEAST = 0.01  # frames at the borders to which no head gives more are left out
+LEAST = 0.01  # frames at the edges whose weights are all at most this are left out
 
 TraceArray = npt.NDArray[np.object_]  # of AttentionTraces, or of None
 
@@ -31,7 +31,7 @@ class AttentionTrace:
 
 
 def traces(decoded: Decoded, wanted: bool) -> TraceArray:
-    """The trace of every row of a step; None where it is not wanted."""
+    """The trace of every row of a step; None if not wanted."""
     trace_B = np.full(len(decoded.ready_B), None, dtype=object)
     if wanted:
         for row, (weights_HT, end_NH) in enumerate(zip(decoded.weights_BHT, decoded.end_BNH, strict=True)):

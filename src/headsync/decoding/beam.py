@@ -1,13 +1,13 @@
 """Joint beam search, label by label, for live streams; a beam of one is greedy.
 
-The life of an output step:
+The stages of an output step:
 
 1. Begin: the language model scores the next token of every live hypothesis, which needs no frames.
-2. Ask: each hypothesis waits for its CTC spike (`gated_spike`), which gives its limit. The decoder is asked for those
-   that have one. Online attention decides an answer, or needs more frames; decided answers are kept (`PendingStep`).
+2. Ask: each hypothesis waits for its CTC spike (`gated_spike`), which gives its limit. The decoder computes those that
+   have one. Online attention decides the step, or needs more frames; decided answers are kept (`PendingStep`).
 3. Score: when every live hypothesis is decided, the joint scores of all candidates are computed. CTC scores all
-   hypotheses on the same frames: those that some answer depends on (`used_B`), whatever else has arrived. So neither
-   waiting nor the arrival of frames changes a score.
+   hypotheses on the same frames: those that some answer depends on (`used_B`), even if more have arrived. So the
+   arrival of frames does not change a score.
 4. Expand: the best candidates are the next beam, and the next step begins.
 
 Before the utterance has ended, no text ends. If <eos> has the best score, the hypotheses that prefer it have no further
@@ -38,7 +38,7 @@ from headsync.engine.state_tree import take_rows
 from headsync.lm import LanguageModel, Scores
 
 RISE = 10.0  # how much better a longer text may score, where scores can rise
-HOPELESS = 20.0  # a text this much worse than the best is not finished
+HOPELESS = 20.0  # a hypothesis this much worse than the best is dropped
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Search:
         return JointScorer(self.config, self.end, self.hotwords, self.phrases)
 
     def _lm_for(self, use: str) -> LanguageModel | None:
-        """The language model, if it is used so: in every step (fusion), or on texts that have ended (rescoring)."""
+        """The language model, if `lm_use` is this: "fusion" (every step) or "rescoring" (texts that have ended)."""
         return self.language if self.config.lm_weight and self.config.lm_use == use else None
 
     def start(self, trace: bool = False) -> Beam:
@@ -73,7 +73,7 @@ class Search:
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
         """Take all steps that can be taken on the frames so far.
 
-        The end is taken after them, even if it arrived with the last of them: else the text would depend on that.
+        The end is processed after them, even if it arrives with the last frames: its time must not change the text.
         """
         beam = self._steps(beam, speech, final=False)
         return self._finished(self._steps(self._rescored(beam, speech), speech, final=True)) if final else beam
@@ -121,7 +121,7 @@ class Search:
         return -1 if spike is None else spike
 
     def _limit(self, h: Hypothesis, speech: SpeechFrames, final: bool) -> int | None:
-        """The first frame that a hypothesis may not look at; None if it has to wait."""
+        """The first frame that a hypothesis may not attend to; None if it has to wait."""
         limit = gated_limit(h, speech.spikes, self.limit, self.config.lookahead_frames)
         return NO_LIMIT if limit is None and final else limit
 
@@ -143,7 +143,7 @@ class Search:
         return self._expand(beam, step, found.allowed(~ends_BK), speech)
 
     def _carry(self, beam: Beam, speech: SpeechFrames, frames: int) -> Beam:
-        """Carry the CTC scores to the first `frames` frames."""
+        """Advance the CTC scores to the first `frames` frames."""
         if beam.ctc is None or beam.ctc.frames >= frames:
             return beam
         return beam._replace(ctc=ctc_prefix.advance(beam.ctc, speech.log_ctc_TV[beam.ctc.frames : frames]))
@@ -158,7 +158,7 @@ class Search:
     def _expand(
         self, beam: Beam, step: PendingStep, found: Candidates, speech: SpeechFrames, prefers_B: BoolArray | None = None
     ) -> Beam:
-        """The beam of the best candidates; hypotheses in `prefers_B` also end, whatever hotwords lend to others."""
+        """The beam of the best candidates; hypotheses in `prefers_B` also end, despite hotword boosts of others."""
         assert step.answers is not None
         total_B = logsumexp(found.joint_BK)
         live, rows, ended = [], [], list(beam.ended)
@@ -210,7 +210,7 @@ class Search:
         )
 
     def _pruned(self, beam: Beam) -> Beam:
-        """Once enough texts have ended, without the live hypotheses that cannot become better."""
+        """Drop live hypotheses that cannot become better, once enough texts have ended."""
         if not beam.ended or not beam.live:
             return beam
         ended = sorted((h.score for h in beam.ended), reverse=True)
@@ -226,7 +226,7 @@ class Search:
         return Beam(live, beam.ended, *states)
 
     def _finished(self, beam: Beam) -> Beam:
-        """If any text has ended, without those that ran into the limit on their length."""
+        """Drop texts that reached the length limit, if any other text has ended."""
         if not beam.ended:
             return beam
         lm = self._lm_for("rescoring")
@@ -259,7 +259,7 @@ def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
 
 
 def _postponed(beam: Beam, step: PendingStep, prefers_B: BoolArray) -> Beam:
-    """The hypotheses that prefer <eos> are asked again, after a spike in frames that are not exhausted."""
+    """Postpone the hypotheses that prefer <eos> until a spike in frames that are not exhausted."""
     assert step.answers is not None
     live = tuple(
         replace(h, exhausted=int(exhausted)) if prefers else h
@@ -269,6 +269,6 @@ def _postponed(beam: Beam, step: PendingStep, prefers_B: BoolArray) -> Beam:
 
 
 def _up_to(memory: Memory, window: Window) -> Memory:
-    """The frames that some hypothesis may look at."""
+    """The frames that some hypothesis may attend to."""
     reach = int(np.minimum(window.limit_B, window.frames_B).max())
     return Memory(memory.keys_BNHTD[:, :, :, :reach], memory.values_BNHTD[:, :, :, :reach])

@@ -11,12 +11,12 @@ block the beam continues until all texts have ended.
                 Only the blank path of CTC continues into new frames: a label that lasts into them is lost.
     gated       A block is 8 frames of the utterance, whenever they arrive. It is exhausted when
                 the best text ends, or repeats a token that is less probable by CTC than no further token; other texts
-                that do so are no candidates. CTC is exact. The last token is taken back only while fewer than M frames
+                that do so are no candidates. CTC is exact. The last token is removed only while fewer than M frames
                 have come from the spike of as many tokens on.
 
-So published results depend on when frames arrive. The encoder's blocks are the clock of a stream, though, so any
-cutting of the audio gives the same result. The corrected rules depend on frames alone. With both, a token depends on
-the frames that had arrived when it was written, not on all of them.
+Published results therefore depend on when frames arrive. Frames arrive in encoder blocks, so any chunking of the audio
+still gives the same result. The corrected rules depend on frames alone. With both, a token depends on the frames that
+had arrived when it was emitted, not on all of them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from headsync.frontend.audio import FloatArray
 
 @dataclass(frozen=True)
 class BlockwiseSearch(Search):
-    """A blockwise search; it has no limit, a step looks at all frames of its block."""
+    """A blockwise search without a limit: a step attends to all frames of its block."""
 
     block_frames: int = 8  # of a block by the corrected rules
 
     def start(self, trace: bool = False) -> Beam:
-        """CTC is needed also where it has no weight: for repeated tokens."""
+        """The first beam; CTC detects repeated tokens and is therefore required even with weight 0."""
         return super().start(trace)._replace(ctc=ctc_prefix.start(1))
 
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
@@ -57,11 +57,11 @@ class BlockwiseSearch(Search):
         return self._finish(beam, speech) if final else beam
 
     def close(self, beam: Beam, speech: SpeechFrames, frames: int) -> tuple[Beam, int]:
-        """Blocks are searched as they come, and the silence with them."""
+        """End the utterance after all frames: the silence has been searched already."""
         return self.advance(beam, speech, final=True), speech.frames
 
     def _ends(self, beam: Beam, frames: int) -> range:
-        """Where blocks end that are full and have not been searched."""
+        """The ends of complete blocks that have not been searched."""
         return range(beam.live[0].exhausted + self.block_frames, frames + 1, self.block_frames)
 
     def _block(self, beam: Beam, speech: SpeechFrames) -> Beam:
@@ -77,7 +77,7 @@ class BlockwiseSearch(Search):
         return kept._replace(live=tuple(replace(h, exhausted=speech.frames) for h in kept.live))
 
     def _finish(self, beam: Beam, speech: SpeechFrames) -> Beam:
-        """The input has ended: now texts may end, and nothing is taken back."""
+        """Search after the end of the input: texts may end, and no token is removed."""
         beam = self._carry(beam, speech, speech.frames)
         if not self.config.ctc_weight:
             beam = beam._replace(ctc=None)
@@ -112,7 +112,7 @@ class BlockwiseSearch(Search):
         return np.asarray(again_BK | (found.token_BK == self.end))
 
     def _ripe(self, beam: Beam, speech: SpeechFrames) -> bool:
-        """Whether the last token stays: M frames have come after the spike of as many tokens."""
+        """Whether the last token is kept: M frames have arrived after the spike of as many tokens."""
         if self.config.policy == "published":
             return False
         ripe = bisect_left(speech.spikes.frames, speech.frames - self.config.lookahead_frames)

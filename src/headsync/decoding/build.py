@@ -1,6 +1,6 @@
-"""The search that fits a model: by label for most mechanisms, by frame for triggered attention, by block for BS-DEC.
+"""Builds the search of a model: by label for most mechanisms, by frame for triggered attention, by block for BS-DEC.
 
-The rest of the recogniser sees a `Searcher`: a beam in, the frames so far, and a beam out.
+The rest of the recogniser uses the `Searcher` protocol: beam and frames in, beam out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
 
 
 class Texts(Protocol):
-    """What every beam has; each later hypothesis descends from a live one, or has ended."""
+    """The protocol of beams; each later hypothesis descends from a live one, or has ended."""
 
     @property
     def live(self) -> tuple[Hypothesis, ...]: ...
@@ -47,7 +47,7 @@ B = TypeVar("B", bound=Texts)
 
 
 class Searcher(Protocol[B]):
-    """A search; immutable, shared by every stream, its beam a value."""
+    """The protocol of searches; immutable, shared by every stream. The beam is a value."""
 
     @property
     def engine(self) -> Engine: ...
@@ -65,7 +65,7 @@ class Searcher(Protocol[B]):
         """Decode the frames so far; `final`: no more will come."""
 
     def close(self, beam: B, speech: SpeechFrames, frames: int) -> tuple[B, int]:
-        """End the utterance after `frames` frames, or later; returns also how many it takes."""
+        """End the utterance after `frames` frames, or later; also returns the number of frames used."""
 
 
 def build_search(
@@ -80,7 +80,7 @@ def build_search(
 ) -> Searcher[Any]:
     """The search for the attention and the policy of a model.
 
-    `hotwords` are phrases to favour, alone or with a boost; `phrases` are the only ones, if there are any.
+    `hotwords` are phrases to favour, alone or with a boost; `phrases`, if not empty, restricts the text to these.
     """
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
     limit, only = limit_of(name), build_phrases(phrases, vocabulary)

@@ -1,7 +1,7 @@
-"""Confidence: the probability that a word is right.
+"""Confidence: the probability that a word is correct.
 
-The score of a word is between 0 and 1, but need not be a probability. `reliability` compares it with the share of right
-words. `fit` calibrates it on development speech: two numbers scale and shift the log odds, which keeps their order.
+The score of a word is between 0 and 1, but need not be a probability. `reliability` compares it with the share of
+correct words. `fit` calibrates it on development data: it scales and shifts the log odds, which preserves their order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)  # narrow where most words ar
 
 
 class ScoredWord(NamedTuple):
-    """A word of a transcript: its confidence, and whether it is right."""
+    """A word of a transcript: its confidence, and whether it is correct."""
 
     confidence: float
     right: bool
@@ -34,7 +34,7 @@ class Bin(NamedTuple):
     high: float
     words: int
     confidence: float  # their mean
-    right: float  # the share of them that is right
+    right: float  # the share of correct words
 
 
 class Calibration(NamedTuple):
@@ -68,7 +68,7 @@ def fit(words: Sequence[ScoredWord]) -> Calibration:
 
 
 def reliability(words: Sequence[ScoredWord], edges: Sequence[float] = EDGES) -> list[Bin]:
-    """Words in bins of confidence; if calibrated, mean confidence and share of right words agree."""
+    """Words in bins of confidence; if calibrated, mean confidence and share of correct words agree."""
     confidence = np.array([word.confidence for word in words])
     right = np.array([word.right for word in words], dtype=float)
     place = np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, len(edges) - 2)
@@ -82,7 +82,7 @@ def reliability(words: Sequence[ScoredWord], edges: Sequence[float] = EDGES) -> 
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """Expected calibration error: mean distance of confidence and share of right words."""
+    """Expected calibration error: mean distance of confidence and share of correct words."""
     total = sum(each.words for each in bins)
     return sum(each.words * abs(each.confidence - each.right) for each in bins) / total if total else 0.0
 

@@ -27,7 +27,7 @@ def sum_stops(*counts: Sequence[int]) -> Stops:
 
 
 def count_stops(end_BNH: IntArray, window: Window) -> IntArray:
-    """How many heads of all layers stopped by themselves, at the limit (M) and at the end of the utterance, (B, 3).
+    """Count the heads of all layers that stopped by the threshold, the limit (M) or the end of the utterance, (B, 3).
 
     A head that crosses its threshold on the last frame of the limit counts as stopped by the limit.
     """

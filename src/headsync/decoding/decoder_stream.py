@@ -1,7 +1,7 @@
 """Encoder blocks to events: the endpointer cuts the stream into utterances, and the search decodes each of them.
 
-The state of a stream is bounded by its longest utterance, so a second of audio costs the same however long the stream
-has run.
+The state of a stream is bounded by its longest utterance, so the cost per second of audio does not grow with the
+stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headsync.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class DecoderStream:
-    """The decoder's side of a stream, as a value."""
+    """The decoder state of a stream, as a value."""
 
     search: Searcher[Any]
     endpointer: Endpointer
@@ -62,7 +62,7 @@ class DecoderStream:
         return events + new, replace(now, emitted=emitted)
 
     def finish(self, time_seconds: float) -> list[Event]:
-        """The stream has ended: the last events of the open utterance."""
+        """End the stream: the last events of the open utterance."""
         if not self.endpoint.is_open or not self.buffer.frames:
             return []
         now = self._trimmed()
@@ -70,7 +70,7 @@ class DecoderStream:
         return now.builder.final(now.search.advance(now.beam, context.speech, final=True), context, now.emitted)
 
     def _close(self, reason: Reason, time_seconds: float) -> tuple[list[Event], DecoderStream]:
-        """End the open utterance; the next one may begin with the rest of the silence."""
+        """End the open utterance; the next one may start with the rest of the silence."""
         now = self._trimmed()
         first, context = now.buffer.first_frame, now._context(time_seconds)
         end = now.endpointer.end_frame(now.endpoint)
@@ -88,7 +88,7 @@ class DecoderStream:
         )
 
     def _trimmed(self) -> DecoderStream:
-        """Without frames that no utterance needs; those of an open utterance are placed."""
+        """Drop frames that no utterance needs; those of an open utterance are placed."""
         if self.buffer.is_placed:
             return self
         buffer = self.buffer.from_frame(self.endpointer.first_frame(self.endpoint))

@@ -1,8 +1,8 @@
 """Feature frames to encoder blocks: collects the frames of the next window [centre | right], and encodes it.
 
-The clock of a stream is the block. A window is encoded when its right context has arrived, or the stream has ended: one
-at a time, with the same shapes for every cutting of the audio. An encoder with full context has one window, the whole
-stream, so nothing comes before the end.
+A stream advances in blocks. A window is encoded when its right context has arrived, or the stream has ended: one at a
+time, with the same shapes for any chunking of the audio. An encoder with full context has one window, the whole stream,
+so it emits nothing before the end.
 
 Shapes: T frames, F features, E width, V classes.
 """
@@ -30,7 +30,7 @@ class Block(NamedTuple):
     log_ctc_TV: FloatArray
     memory: Memory
     level_T: FloatArray  # in decibels
-    time_seconds: float  # how much audio had to arrive for it; inf: the end of the stream
+    time_seconds: float  # the audio that it required; inf: the end of the stream
 
     def without_first(self, count: int) -> Block:
         """The rest of the block."""
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class EncoderStream:
-    """The encoder's side of a stream, as a value."""
+    """The encoder state of a stream, as a value."""
 
     engine: Engine
     config: EncoderConfig
@@ -80,12 +80,12 @@ class EncoderStream:
         return blocks, now
 
     def is_due(self, samples: int) -> bool:
-        """Whether the next window can be encoded when the stream has this many samples."""
+        """Whether the next window can be encoded after this many samples."""
         return self._missing is not None and samples >= self._needed_samples(self.embedded + self._missing)
 
     @property
     def _missing(self) -> int | None:
-        """Embedded frames that the next window still lacks; None: all frames until the end."""
+        """Embedded frames missing from the next window; None: all frames until the end."""
         if self.config.mode == "full":
             return None
         return self.config.centre_frames + self.config.right_frames - len(self.ahead_TE)

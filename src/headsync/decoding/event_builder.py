@@ -1,4 +1,4 @@
-"""Hypotheses to events: what of the text is new, what of it is committed, and where its words lie in the stream."""
+"""Hypotheses to events: the new part of the text, the committed part, and the times of its words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headsync.text.vocabulary import Span
 
 
 class Emitted(NamedTuple):
-    """What the events of an utterance have said so far."""
+    """What the events of an utterance have reported so far."""
 
     text: str = ""
     committed_words: int = 0
@@ -34,7 +34,7 @@ class EventContext(NamedTuple):
     utterance: int
     first_frame: int  # of the utterance, counted in the stream
     speech: SpeechFrames
-    time_seconds: float  # how much audio has arrived
+    time_seconds: float  # audio received so far
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class EventBuilder:
     rate: FrameRate = LOG_MEL
 
     def partial(self, beam: Texts, context: EventContext, emitted: Emitted) -> tuple[list[Event], Emitted]:
-        """The events of an open utterance, as far as they are new.
+        """The new events of an open utterance.
 
-        The words stay that all hypotheses share, since every later one descends from these. Where tokens spell words,
-        the last word may still grow until the next one begins.
+        Words that all hypotheses share are committed, since every later hypothesis descends from these. If tokens are
+        parts of words, the last word may still grow until the next one begins.
         """
         tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])
         events: list[Event] = list(self._traces(beam.best, context, emitted, len(tokens)))
@@ -67,7 +67,7 @@ class EventBuilder:
         return events, Emitted(text, committed, max(emitted.traced_tokens, len(tokens)))
 
     def final(self, beam: Texts, context: EventContext, emitted: Emitted) -> list[Event]:
-        """The last events of an utterance; none where no text is to be shown or taken back."""
+        """The last events of an utterance; none if there is no text to show or remove."""
         best = beam.best
         if not (self.printed.ended(best.tokens) or emitted.text or self.always_final):
             return []
@@ -89,7 +89,7 @@ class EventBuilder:
         return Alternative(_text(self.printed.ended(hypothesis.tokens)), best - hypothesis.score)
 
     def _traces(self, best: Hypothesis, context: EventContext, emitted: Emitted, tokens: int) -> list[Attention]:
-        """The attention of the first `tokens` tokens, which stay, as far as it is new."""
+        """New attention events of the first `tokens` tokens, which are committed."""
         return [self._trace(best, context, n) for n in range(emitted.traced_tokens, tokens)] if self.trace else []
 
     def _trace(self, best: Hypothesis, context: EventContext, number: int) -> Attention:
@@ -111,7 +111,7 @@ def _text(spans: Sequence[Span]) -> str:
 
 
 def _common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    first, last = min(texts), max(texts)  # in alphabetical order all others lie between
+    first, last = min(texts), max(texts)  # all others lie between them in alphabetical order
     differs = [n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other]
     return first[: differs[0]] if differs else first
 

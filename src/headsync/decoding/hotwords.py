@@ -3,7 +3,7 @@
 A hypothesis earns the boost of a phrase token by token. It keeps the boost when the phrase is complete, as whole words;
 otherwise the boost is removed again. A boost therefore keeps a phrase in the beam and does not change the score of a
 text without the phrase. Boosts of incomplete phrases (`lent`) do not decide whether a text continues or ends, because
-that cannot be undone. A phrase counts as often as it occurs, also within a longer one.
+that cannot be undone. A phrase counts every time it occurs, also within a longer one.
 
 The phrases form a tree whose nodes are their beginnings. From a node without a matching arc, the search falls back to
 the longest other beginning that the text ends in (Aho and Corasick). A token that continues no phrase leads to one of

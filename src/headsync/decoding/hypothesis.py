@@ -1,4 +1,4 @@
-"""What a search carries along: hypotheses, the beam that they form, and the frames of the utterance."""
+"""The state of a search: hypotheses, the beam that they form, and the frames of the utterance."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headsync.frontend.audio import FloatArray
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text so far, its scores, and the frames that it took."""
+    """A text so far, its scores, and the frames that it used."""
 
     tokens: tuple[int, ...] = ()
     score: float = 0.0  # joint: the weighted sum of the parts below
     attention: float = 0.0  # of the decoder alone
     halts: tuple[int, ...] = ()  # t_i of every token
-    exhausted: int = 0  # the frames below it hold no further token: on them it prefers <eos>
+    exhausted: int = 0  # the frames below this contain no further token: on them it prefers <eos>
     consumed: int = 0  # sum over layers, heads and steps of frames consumed: the numerator of eq. (10)
     steps: int = 0
     stops: Stops = NO_STOPS
@@ -56,23 +56,23 @@ class Beam(NamedTuple):
 
     @property
     def used_frames(self) -> int:
-        """How many frames its texts and scores depend on."""
+        """The number of frames that its texts and scores depend on."""
         halts = (halt for h in (*self.live, *self.ended) for halt in h.halts)
         decided = () if self.step is None or self.step.answers is None else self.step.answers.used_B
         return max(0 if self.ctc is None else self.ctc.frames, *halts, *map(int, decided), 0)
 
     @property
     def best(self) -> Hypothesis:
-        """The best of the live hypotheses; of those that have ended when none is live."""
+        """The best live hypothesis; if none is live, the best that has ended."""
         return self.nbest(1)[0]
 
     def nbest(self, most: int) -> tuple[Hypothesis, ...]:
-        """As in `best`, best first; no two of them have the same tokens."""
+        """As `best`, best first; no two have the same tokens."""
         return tuple(sorted(self.live or self.ended, key=lambda h: -h.score)[:most])
 
 
 class SpeechFrames(NamedTuple):
-    """The frames of an utterance so far: as the decoder sees them, as CTC sees them, and the spikes in them."""
+    """The frames of an utterance so far: decoder keys and values, CTC scores, and the spikes."""
 
     memory: Memory
     log_ctc_TV: FloatArray

@@ -1,6 +1,6 @@
-"""How far an output step may look: the limit that each kind of online attention is given.
+"""The look-ahead limit of an output step, for each kind of online attention.
 
-A limit is the first frame that a step may not look at. It follows from a base, the frame from which a step begins to
+A limit is the first frame that a step may not attend to. It follows from a base, the frame at which a step starts its
 search, and M (`decoding.lookahead_frames`). None means that the step waits for the end of the utterance.
 
 Algorithm 1 has the base t_{i-1}, where the last step halted, and the limit min(t_{i-1} + M, T): a step has M frames
@@ -28,12 +28,12 @@ def lookahead(base: int, ahead: int) -> int | None:
 
 
 def unlimited(base: int, ahead: int) -> int | None:
-    """Attention that fires by itself looks until it does."""
+    """Monotonic attention: no limit, the step ends when attention fires."""
     return NO_LIMIT
 
 
 def whole_utterance(base: int, ahead: int) -> int | None:
-    """Offline attention looks at all frames, so it waits for the end."""
+    """Offline attention: all frames, so the step waits for the end."""
     return None
 
 
@@ -53,7 +53,7 @@ LIMITS: dict[str, Limit] = {
 
 
 def limit_of(attention: str) -> Limit:
-    """The limit of a mechanism. That of an installed package is an entry point of the group `headsync.limits`."""
+    """The limit of a mechanism. Installed packages add limits as entry points of the group `headsync.limits`."""
     if attention in LIMITS:
         return LIMITS[attention]
     for entry in entry_points(group=GROUP, name=attention):
@@ -66,17 +66,18 @@ def limit_of(attention: str) -> Limit:
 
 
 def gated_spike(h: Hypothesis, spikes: CtcSpikes) -> int | None:
-    """In a live stream a step waits for a CTC spike: one more than tokens are written, and not in exhausted frames.
+    """The CTC spike that a step of a live stream waits for; None if there is none yet.
 
-    Without it, the limit would force tokens out of every silence longer than M. None: there is no such spike yet.
+    There must be more spikes than tokens, and the spike must not be in exhausted frames. Without this condition, the
+    limit would force tokens out of every silence longer than M.
     """
     return spikes.next_after(len(h.tokens), h.exhausted)
 
 
 def gated_limit(h: Hypothesis, spikes: CtcSpikes, limit: Limit, ahead: int) -> int | None:
-    """The limit of a step in a live stream: M frames from its spike, or t_{i-1} where that is later.
+    """The limit of a step in a live stream: M frames from its spike, but at least t_{i-1}.
 
-    It does not count from t_{i-1}, as that of Algorithm 1 does: with each step that ends at its limit, text would fall
+    Unlike Algorithm 1 it does not count from t_{i-1}: with each step that ends at its limit, the text would fall
     further behind the speech.
     """
     spike = gated_spike(h, spikes)

@@ -1,7 +1,7 @@
 """An output step of a beam in progress.
 
-Online attention decides the step of some hypotheses before that of others. Decided answers are kept; only the undecided
-hypotheses are asked again when more frames have arrived.
+Online attention decides the step of some hypotheses before that of others. Decided answers are kept; only undecided
+hypotheses are computed again when more frames have arrived.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Answers(NamedTuple):
     log_p_BV: FloatArray
     end_BNH: IntArray
     state: State
-    exhausted_B: IntArray  # if the hypothesis prefers <eos>, the frames below this hold no further token
+    exhausted_B: IntArray  # if the hypothesis prefers <eos>, the frames below this contain no further token
     used_B: IntArray  # frames that the answer depends on, the spike for the step included
     trace_B: TraceArray
-    stops_B3: IntArray  # heads that stopped by themselves, at the limit, at the end
+    stops_B3: IntArray  # heads that stopped by the threshold, the limit, the end
 
 
 class PendingStep(NamedTuple):
-    """What is known about the next token of every live hypothesis."""
+    """The scores of the next token that are known so far, for every live hypothesis."""
 
     answers: Answers | None = None  # of the decided hypotheses
     language_BV: Scores | None = None  # of all hypotheses
@@ -53,7 +53,7 @@ class PendingStep(NamedTuple):
         return self._replace(answers=take_rows(both, np.argsort(both.row_B).tolist()))
 
     def without_answers(self, rows: IntArray) -> PendingStep:
-        """Without the answers to these hypotheses, which are asked again."""
+        """Without the answers to these hypotheses, which are computed again."""
         assert self.answers is not None
         kept = np.flatnonzero(~np.isin(self.answers.row_B, rows)).tolist()
         return self._replace(answers=take_rows(self.answers, kept) if kept else None)

@@ -1,9 +1,9 @@
-"""The words of a text under a phrase list: what is printed, and what of it stays.
+"""The words of a text under a phrase list: which are printed, and which are committed.
 
-The reading of a text is the cheapest way through the automaton (see `headsync.decoding.phrases`). Further tokens may
-change it, but only to one that continues a reading that is still possible. So a word stays where these agree. Without
-other speech there is one reading, but a phrase that is never completed is not printed, so a word stays only after its
-phrase is complete.
+The reading of a text is the cheapest path through the automaton (see `headsync.decoding.phrases`). Further tokens may
+change it, but only to one that continues a reading that is still possible. A word is therefore committed if these
+agree. Without other speech there is one reading, but an incomplete phrase is not printed, so a word is committed only
+after its phrase is complete.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Readings = dict[int, Labels]  # by node
 
 @dataclass(frozen=True)
 class PhraseText:
-    """How texts are printed."""
+    """The printed form of texts."""
 
     vocabulary: Vocabulary
-    phrases: Phrases | None  # None: as they are
+    phrases: Phrases | None  # None: unchanged
 
     def words(self, ids: Sequence[int]) -> list[Span]:
         """The words of a text so far, an incomplete phrase included."""
@@ -47,7 +47,7 @@ class PhraseText:
         return _printed(spans, readings[BETWEEN]) if BETWEEN in readings else []
 
     def committed(self, ids: Sequence[int]) -> list[Span]:
-        """The words that stay, whatever follows."""
+        """The words that no further token can change."""
         spans = self.vocabulary.words(ids, complete=True)
         if self.phrases is None:
             return spans
@@ -60,7 +60,7 @@ class PhraseText:
         return _printed(_before(spans, len(labels)), labels)
 
     def _completed(self, phrases: Phrases, ids: Sequence[int], is_over: bool = False) -> int:
-        """How many tokens there are up to the last end of a word at which no phrase is incomplete.
+        """The number of tokens up to the last end of a word at which no phrase is incomplete.
 
         `is_over`: the last word is over.
         """

@@ -1,4 +1,4 @@
-"""The phrases of a list as a tree of letters, and the tokens that lead from one node of it to another.
+"""The phrases of a list as a tree of letters, and the tokens that lead from one node to another.
 
 Case and punctuation do not count: text is compared by its letters, digits and combining marks. Every segmentation of a
 word into tokens is a path in the tree, so the tree has no tokens. A token is its letters and whether it begins a word.
@@ -28,7 +28,7 @@ BEGINS = (BEGUN, BREAK, BREAK_POINT, SOUND)  # those that end the word before th
 
 
 def letters_of(text: str) -> str:
-    """What of a text is compared."""
+    """The characters of a text that are compared."""
     folded = unicodedata.normalize("NFC", text).casefold()
     return "".join(c for c in folded if c.isalnum() or unicodedata.category(c).startswith("M"))
 
@@ -41,7 +41,7 @@ class Spellings:
     letters: tuple[str, ...]  # of every class of the network
     pieces: tuple[dict[str, IntArray], dict[str, IntArray]]  # letters -> tokens: within words, and at their beginning
     beginnings: tuple[frozenset[str], frozenset[str]]  # of those letters
-    has_break: bool  # whether a token writes the boundary of a word and nothing else
+    has_break: bool  # whether some token is a word boundary alone
 
     @classmethod
     @lru_cache(maxsize=4)
@@ -89,7 +89,7 @@ class PhraseTree:
     """The tree; its arcs lead only to nodes from which tokens can complete a phrase."""
 
     crossed: tuple[tuple[int, ...], ...]  # the nodes after the end of a word; where a word begins, the node itself
-    open: tuple[bool, ...]  # whether the text can go on here, once the boundary of a word is written
+    open: tuple[bool, ...]  # whether the text can continue here after a word boundary
     arcs: tuple[tuple[dict[str, int], ...], tuple[dict[str, int], ...]]  # by the letters of tokens, as `pieces`
 
     @classmethod

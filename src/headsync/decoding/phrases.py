@@ -1,8 +1,8 @@
-"""Phrase list: the text is a sequence of given phrases, whatever their case, punctuation and segmentation into tokens.
+"""Phrase list: the text is a sequence of given phrases, in any case, punctuation and segmentation into tokens.
 
 Words are compared by their letters (see `headsync.decoding.phrase_tree`). Tokens without letters are free, but between
 two words there is at most one token of punctuation, one boundary and again one token of punctuation, in this order, so
-that they are no way around the list. Sounds such as <noise> are free where a word ends.
+that they cannot bypass the list. Sounds such as <noise> are free at the end of a word.
 
 A text that ends inside a phrase has the cost `UNFINISHED`, and the words of that phrase are not printed. So the best
 complete text wins, unless it is less probable by more than this.
@@ -13,7 +13,7 @@ one. While a phrase is incomplete, its tokens have no cost; if it is not complet
 the boosts of hotwords, what may be charged later does not decide whether a text continues or ends.
 
 The automaton is determinised step by step: a state holds each node that the text can be at, with the number of tokens
-of other speech on the best way to it, less that of the best node. The tokens that can follow a node are kept in tables.
+of other speech on the best path to it, less that of the best node. The tokens that can follow a node are cached.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Moves = dict[int, tuple[int, int]]  # a node -> its cost, and the node before it
 
 
 class PhraseState(NamedTuple):
-    """Where a text is in the list."""
+    """The state of a text in the automaton."""
 
     gap: int
     costs: Costs
@@ -98,7 +98,7 @@ class Phrases:
         return score_BV
 
     def lent(self, states: Sequence[PhraseState]) -> Scores:
-        """What an end after each token would be charged, because of a phrase that is incomplete then (B, V)."""
+        """The cost of an end after each token, because of an incomplete phrase (B, V)."""
         lent_BV = np.zeros((len(states), len(self.spellings.letters)))
         for lent_V, state in zip(lent_BV, states, strict=True) if self.unknown else ():
             cost_V, end_V = self._token_costs(state)
@@ -176,7 +176,7 @@ class Phrases:
 
 
 def _best(sources: Iterable[Source]) -> Moves:
-    """The cheapest way to each node."""
+    """The cheapest path to each node."""
     moves: Moves = {}
     for node, cost, old in sources:
         moves[node] = min(moves.get(node, (cost, old)), (cost, old))

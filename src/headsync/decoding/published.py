@@ -1,7 +1,7 @@
-"""The published decoding policy: Algorithm 1 with the joint score, for utterances as a corpus has them.
+"""The published decoding policy: Algorithm 1 with the joint score, for the segmented utterances of a corpus.
 
-A step is not gated by CTC: step i may look at min(t_{i-1} + M, T) frames (accumulation), until it fires (monotonic
-attention), or at all T frames (offline). <eos> ends a text at any step, also before the recording ends.
+A step is not gated by CTC: step i may attend to min(t_{i-1} + M, T) frames (accumulation), to frames until it fires
+(monotonic attention), or to all T frames (offline). <eos> ends a text at any step, also before the recording ends.
 
 CTC only adds its score. At step i it scores the frames below n_i, which has arrived when the step is taken:
 
@@ -10,8 +10,8 @@ CTC only adds its score. At step i it scores the frames below n_i, which has arr
     n_i = T                                                                 offline
 
 never more than T. A candidate token is scored by the CTC prefix probability of these frames, <eos> by the probability
-that they hold the text and nothing more. When the recording has ended, the texts that ended before are scored again on
-all T frames, and the best is chosen. So every decision depends on frames alone, and any cutting gives the same text.
+of exactly this text. When the recording has ended, the texts that ended before are scored again on all T frames, and
+the best is chosen. So every decision depends on frames alone, and any chunking gives the same text.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PublishedSearch(Search):
         return final or beam.ctc is None or self._ctc_frames(beam, step) <= speech.frames
 
     def _ctc_frames(self, beam: Beam, step: PendingStep) -> int:
-        """n_i, as far as it is not cut off by the end."""
+        """n_i, not yet limited to T."""
         assert step.answers is not None
         limits = [self.limit(h.t, self.config.lookahead_frames) for h in beam.live]
         furthest = max(NO_LIMIT if limit is None else limit for limit in limits)

@@ -103,7 +103,7 @@ class JointScorer:
         """All tokens, or with CTC the best by the other scorers.
 
         `ends`: <eos> ends the text; else it means that there is no further token yet, and an incomplete phrase has no
-        cost. What other speech costs is charged in both cases, since it may be charged for any token.
+        cost. The cost of other speech is charged in both cases, since it may be charged for any token.
         """
         attention_BV = _column([h.attention for h in live]) + self.decoder(log_p_BV)
         lm_BV = np.zeros_like(attention_BV) if lm_BV is None else _column([h.lm for h in live]) + lm_BV

@@ -1,9 +1,9 @@
-"""The encoder frames of the utterance that is searched.
+"""The encoder frames of the open utterance.
 
-Before an utterance only the frames are kept that it may begin with; inside one, all of its frames. So memory does not
-grow with the stream. The decoder needs to know where in its utterance a frame lies: the frames of an open utterance are
-placed once (`Engine.place`), as they arrive. Its last frames are also kept as they came, since the next utterance may
-begin with them.
+Before an utterance, only the frames with which it may begin are kept; inside one, all of its frames. Memory does not
+grow with the stream. The decoder needs the position of a frame in its utterance: the frames of an open utterance are
+placed once (`Engine.place`), as they arrive. Its last frames are also kept unplaced, since the next utterance may begin
+with them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SpeechBuffer:
         return replace(self, memory=new, room=room, tail=tail, log_ctc_TV=log_ctc_TV, ctc_room=ctc_room)
 
     def from_frame(self, frame: int) -> SpeechBuffer:
-        """Without what lies before a frame of the stream; before an utterance is placed."""
+        """Without the frames before a frame of the stream; only before an utterance is placed."""
         drop = frame - self.first_frame
         if drop <= 0 or self.memory is None:
             return self
@@ -70,7 +70,7 @@ class SpeechBuffer:
         return replace(self, is_placed=True, memory=self.engine.place(self.memory, 0), tail=self._tail(self.memory))
 
     def after(self, frame: int) -> SpeechBuffer:
-        """What an open utterance that ends before a frame of the stream leaves to the next one."""
+        """The frames left to the next utterance if the open one ends before a frame of the stream."""
         left = self.first_frame + self.frames - frame
         empty = SpeechBuffer(self.engine, self.most_left, frame)
         if not left:
@@ -96,5 +96,5 @@ def _joined(*memories: Memory) -> Memory:
 
 
 def _cut(memory: Memory, first: int, end: int) -> Memory:
-    """Some frames of a memory, copied in their order of axes, so that the rest can be freed."""
+    """Some frames of a memory, copied in the same memory layout, so that the rest can be freed."""
     return Memory(*(part[:, :, :, first:end].copy(order="K") for part in memory))

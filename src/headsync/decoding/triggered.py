@@ -3,15 +3,15 @@
 A prefix beam search runs over the frames of CTC. Each prefix has r^n and r^b, the log probabilities of the prefix at
 frame t, ending in its last token or in blank (see `headsync.decoding.ctc_prefix`). A token enters where CTC gives it
 enough probability. The frame at which it enters is its trigger, a_i; the decoder scores it on the frames up to a_i and
-`ahead` more. So a frame is processed when these have arrived, or at the end: each frame once, in order, and without the
-frames after them. Hence the arrival of frames changes nothing.
+`ahead` more. A frame is processed when these have arrived, or at the end: each frame once, in order, and without the
+frames after them. The result therefore does not depend on how frames arrive.
 
 A token may enter too early, with a small probability. If more than half of the probability of a prefix enters later,
-that frame is its new trigger, and the decoder is asked again. Longer prefixes keep the scores that they have.
+that frame is its new trigger, and the decoder scores it again. Longer prefixes keep their scores.
 
-The beam holds the best prefixes by CTC and the best by the joint score, up to twice `beam`: a token that the decoder
-doubts is kept until more frames have come. Prefixes of one length are one call of the decoder. At the end all prefixes
-are scored with <eos>, on all frames.
+The beam holds the best prefixes by CTC and the best by the joint score, up to twice `beam`: a token with a low decoder
+score is kept until more frames have arrived. Prefixes of one length are one call of the decoder. At the end all
+prefixes are scored with <eos>, on all frames.
 
 Shapes: B prefixes, V classes (0 is blank), N layers, H heads.
 """
@@ -54,7 +54,7 @@ class Prefix:
     label: float = NEVER  # r^n
     blank: float = 0.0  # r^b
     language: State | None = None  # of the language model
-    outlook_V: Scores | None = None  # its scores of the next token; None: it has not had the last token
+    outlook_V: Scores | None = None  # language model scores of the next token; None: not yet computed
     parent: Prefix | None = None  # if it enters at this frame and the decoder has not scored it yet
 
     @property
@@ -128,7 +128,7 @@ class TriggeredSearch:
         return self._finish(beam, speech) if final else beam
 
     def close(self, beam: TriggeredBeam, speech: SpeechFrames, frames: int) -> tuple[TriggeredBeam, int]:
-        """The frames of the silence have been searched already, so the utterance takes them."""
+        """End the utterance after all frames: the silence has been searched already."""
         return self.advance(beam, speech, final=True), speech.frames
 
     def _frame(self, beam: TriggeredBeam, speech: SpeechFrames) -> TriggeredBeam:
@@ -161,7 +161,7 @@ class TriggeredSearch:
         return sorted(tokens, key=lambda token: -log_ctc_V[token])
 
     def _possible(self, h: Hypothesis, tokens: list[int]) -> list[int]:
-        """Those that the phrase list allows."""
+        """The tokens that the phrase list allows."""
         if self.phrases is None or not tokens:
             return tokens
         scores_V = self.phrases.scores([h.phrases])[0]
@@ -197,7 +197,7 @@ class TriggeredSearch:
         return replace(old, h=h, parent=parent)
 
     def _promising(self, prefixes: Sequence[Prefix]) -> list[Prefix]:
-        """Without prefixes that would not stay in the beam even if the decoder gave them probability 1."""
+        """Drop prefixes that would leave the beam even if the decoder gave them probability 1."""
         certain = sorted((prefix.h.score for prefix in prefixes if prefix.parent is None), reverse=True)
         least = certain[self.config.beam - 1] if len(certain) >= self.config.beam else NEVER
         by_ctc = {*self._by_ctc(prefixes)}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class CtcSpikes(NamedTuple):
-    """Spikes in order; what their frames are counted from is the caller's choice."""
+    """Spikes in order; the caller chooses the frame from which they are counted."""
 
     frames: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()

@@ -1,14 +1,13 @@
 """The endpointer: where utterances begin and end in a stream. A stage between the encoder and the search.
 
 An utterance opens when a CTC spike has at least `onset_probability`, or two within a second have at least `onset_pair`.
-Fainter spikes before it then count too, unless a pause lies between. Speech that is not above the noise floor needs a
+Fainter spikes before it then count too, unless there is a pause between. Speech not above the noise floor needs a
 stronger onset. The utterance starts `lead_seconds` before its first spike. It ends after a pause, or by its length.
 
-CTC spikes only when much of a word has been said, so the next word may have begun when a pause is long enough. The
-silence of a pause is therefore shared: the first half belongs to the utterance that it ends, and the rest is kept for
-the next one.
+CTC spikes late in a word, so the next word may have begun when a pause is long enough. The silence of a pause is
+therefore shared: the first half belongs to the utterance that it ends, and the rest is kept for the next one.
 
-All of this is a function of frames alone, so the cutting of the audio does not change it. Frames are counted from the
+Endpoints are a function of frames alone, so the chunking of the audio does not change them. Frames are counted from the
 beginning of the stream.
 """
 
@@ -39,7 +38,7 @@ class EndpointState(NamedTuple):
     start: int = 0  # the next utterance may not begin before it: the end of the previous utterance
     idle_from: int = 0  # frame since which no utterance is open
     is_open: bool = False  # whether an utterance is open
-    spikes: CtcSpikes = NO_SPIKES  # of the open utterance, or of what may become one
+    spikes: CtcSpikes = NO_SPIKES  # of the open utterance, or of the possible next one
     label: int = 0  # greedy CTC label of the last frame; 0 is blank
     last_speech: int = -1  # last frame whose label is not blank
     pair_first: int = -1  # last spike that would open an utterance together with the next
@@ -55,7 +54,7 @@ STREAM_START = EndpointState()
 
 
 class Decision(NamedTuple):
-    """How many frames a step took, and the endpoint at the last of them."""
+    """The number of frames that a step consumed, and the endpoint at the last of them."""
 
     frames: int
     endpoint: Reason | None = None
@@ -85,12 +84,12 @@ class Endpointer:
         return Decision(frames, endpoint), now
 
     def first_frame(self, state: EndpointState) -> int:
-        """Where the open utterance begins; if none is open, the earliest frame with which the next may begin."""
+        """The first frame of the open utterance; if none is open, the earliest possible one of the next."""
         spike = state.spikes.frames[0] if state.spikes.frames else state.frames
         return max(state.start, spike - self.lead_frames)
 
     def end_frame(self, state: EndpointState) -> int:
-        """Where an utterance ends that the last frame closed: in the middle of the silence."""
+        """The end of an utterance that the last frame closed: the middle of the silence."""
         return state.frames - min(state.silence // 2, self.most_left)
 
     @property
@@ -153,7 +152,7 @@ class Endpointer:
         return (onset, pair) if foreground else (max(onset, self.config.onset_behind), max(onset, pair))
 
     def _stale(self, state: EndpointState) -> int:
-        """How many of the spikes before an onset no longer count: a pause follows them, or they are too old."""
+        """The number of spikes before an onset that no longer count: a pause follows them, or they are too old."""
         if state.silence >= self.pause_frames:
             return len(state.spikes.frames)
         return bisect_left(state.spikes.frames, state.frames - self.longest_frames)
@@ -186,5 +185,5 @@ class WholeRecording(Endpointer):
 
 
 def build_endpointer(config: EndpointConfig, rate: FrameRate) -> Endpointer:
-    """The endpointer that the settings ask for, for a model's frames."""
+    """The endpointer for these settings and a model's frame rate."""
     return WholeRecording(config, rate) if config.whole_recording else Endpointer(config, rate)

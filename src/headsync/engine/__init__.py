@@ -1,7 +1,7 @@
-"""The seam between the search and the network: arrays in, arrays out, state as a value.
+"""The interface between the search and the network: arrays in, arrays out, state as a value.
 
-What runs the network at recognition time is an engine. Everything outside sees numpy only, so that recognition needs no
-training framework; `load_engine` is the one place that knows which engines there are.
+An engine runs the network at recognition time. Its interface is numpy only, so that recognition needs no training
+framework. Only `load_engine` knows which engines exist.
 
 Shapes: B rows, T frames, F features, E width, W frames of a window, V classes, N decoder layers, H heads, D head width.
 """
@@ -26,18 +26,18 @@ NO_LIMIT = 2**31 - 1  # a limit that no stream reaches
 
 
 class Memory(NamedTuple):
-    """Encoder frames as the decoder sees them; one row serves all hypotheses."""
+    """Keys and values of encoder frames; one row serves all hypotheses."""
 
     keys_BNHTD: FloatArray
     values_BNHTD: FloatArray
 
 
 class Window(NamedTuple):
-    """What each hypothesis may look at in its next step."""
+    """The frames that each hypothesis may attend to in its next step."""
 
-    limit_B: IntArray  # first frame it may not look at
-    frames_B: IntArray  # frames there are
-    final_B: BoolArray  # whether no more will come
+    limit_B: IntArray  # first frame it may not attend to
+    frames_B: IntArray  # frames available
+    final_B: BoolArray  # whether these are all frames
 
 
 class Encoded(NamedTuple):
@@ -85,7 +85,7 @@ ENGINES = ("auto", "onnx", "torch")
 
 
 def graphs_of(folder: ModelFolder) -> dict[str, Any]:
-    """What a folder says of its graphs; nothing where there are none."""
+    """The description of a folder's graphs; empty if there are none."""
     path = folder.path / GRAPHS
     if not path.is_file():
         return {}
@@ -95,18 +95,18 @@ def graphs_of(folder: ModelFolder) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); {again}") from None
     if not isinstance(described, dict) or not isinstance(described.get("weights"), dict):
-        raise ModelError(f"{path}: does not say what the graphs are of; {again}")
+        raise ModelError(f"{path}: does not describe the graphs; {again}")
     return described
 
 
 def refuse_int8(folder: ModelFolder) -> None:
-    """Weights of 8 bits are for the graphs that were written with them."""
+    """Refuse an int8 model: its weights belong to its graphs."""
     if graphs_of(folder).get("int8"):
         raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
 
 
 def load_engine(folder: ModelFolder, threads: int = 1, engine: str = "auto") -> Engine:
-    """The engine for a model folder: ONNX Runtime if it has graphs, else PyTorch, unless one is asked for."""
+    """The engine for a model folder; "auto": ONNX Runtime if it has graphs, else PyTorch."""
     if engine not in ENGINES:
         raise nearest_name("engine", engine, ENGINES)
     exported = (folder.path / GRAPHS).is_file()
@@ -118,7 +118,7 @@ def load_engine(folder: ModelFolder, threads: int = 1, engine: str = "auto") -> 
             raise ModelError(f"{folder.path}: {error}, or export the model where PyTorch is: {export}") from None
         return TorchEngine.load(folder, threads)
     if not exported:
-        raise ModelError(f"{folder.path}: there are no graphs; make them: headsync export {folder.path} {folder.path}")
+        raise ModelError(f"{folder.path}: there are no graphs; write them: headsync export {folder.path} {folder.path}")
     from headsync.engine.onnx import OnnxEngine
 
     return OnnxEngine.load(folder, threads)

@@ -1,10 +1,10 @@
 """Export of a trained model to ONNX graphs, and the check that both engines agree.
 
 Graphs contain no weights. These stay in `weights.safetensors` under their own names and are inserted when a model is
-loaded, so that a model can be trained further and keep its graphs. An int8 model requires separate weights; see
+loaded, so that a model that is trained further keeps its graphs. An int8 model requires separate weights; see
 `headsync.engine.quantise`. Weights in half precision take half the space and are converted to single precision.
 
-Graphs are traced. Mechanisms therefore decide with masks, never with branches on data.
+Graphs are traced. Mechanisms therefore use masks, never branches on data.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ try:
 except ModuleNotFoundError:
     raise ModelError("onnx is not installed, and models are exported with it; pip install 'headsync[train]'") from None
 
-OPSET = 17  # the first with layer norms
+OPSET = 17  # the first with LayerNormalization
 Axes = dict[str, dict[int, str]]
 
 
 class Traced(NamedTuple):
-    """A graph before it is written: what is traced, on which arguments, and the names of what goes in and comes out."""
+    """A graph before it is written: the traced module, its arguments, and the names of inputs and outputs."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
@@ -66,7 +66,7 @@ class Traced(NamedTuple):
 
 
 def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool = False) -> Agreement:
-    """Write a model folder with graphs, or graphs alone into the model's own; returns how well both engines agree."""
+    """Write a model folder with graphs, or graphs alone into the model's own folder; returns the engines' agreement."""
     if int8 and half:
         raise ModelError("weights have either 8 or 16 bits; choose one of int8 and half")
     reference = TorchEngine.load(folder, 1)
@@ -89,7 +89,7 @@ def export_model(folder: ModelFolder, out: Path, int8: bool = False, half: bool 
 
 
 def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
-    """All graphs of a model's network, and which network they are of; in int8 with weights of their own."""
+    """Write all graphs of a model and their description; in int8 also their weights."""
     columns = folder.config.columns
     model = _with_other_weights(Model(folder.config, columns, folder.vocabulary.size))
     graphs = {name: _named_as_saved(_exported(traced)) for name, traced in trace(model, columns).items()}
@@ -114,7 +114,7 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
 
 
 def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The same weights with 11 bits for 24."""
+    """The weights in half precision."""
     with np.errstate(over="ignore"):
         halves = {name: each.astype(np.float16) for name, each in weights.items()}
     for name, each in halves.items():
@@ -124,7 +124,7 @@ def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _in_int8(graphs: dict[str, onnx.ModelProto], weights: Path, out: Path) -> dict[str, onnx.ModelProto]:
-    """The graphs in int8; their weights are written."""
+    """The graphs in int8; writes their weights."""
     full, every, after = load_weights(weights), dict[str, Any](), {}
     for name, graph in graphs.items():
         after[name], own = quantised(name, with_weights(graph, full))
@@ -134,12 +134,12 @@ def _in_int8(graphs: dict[str, onnx.ModelProto], weights: Path, out: Path) -> di
 
 
 def _outside(graph: onnx.ModelProto) -> list[str]:
-    """The weights that a graph has to be given."""
+    """The names of the weights that a graph requires."""
     return [each.name for each in graph.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
 
 
 def _with_other_weights(model: Model) -> Model:
-    """Random ones: of weights that are equal the exporter keeps one, and those of another training differ."""
+    """The model with random weights: the exporter merges equal weights, which may differ after further training."""
     source = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=source))
@@ -147,12 +147,12 @@ def _with_other_weights(model: Model) -> Model:
 
 
 def _leaves(state: Sequence[Tensor]) -> list[tuple[list[int], str]]:
-    """Of each part of a state its shape behind the rows, and its type."""
+    """The shape, without the row axis, and the type of each part of a state."""
     return [(list(part.shape[1:]), str(part.dtype).removeprefix("torch.")) for part in state]
 
 
 def trace(model: Model, columns: int) -> dict[str, Traced]:
-    """The graphs by name, on arguments of small and different sizes."""
+    """The graphs by name, traced on arguments of small, different sizes."""
     traced = {
         "embed": _embed(model, columns),
         "encode": _encode(model),
@@ -231,7 +231,7 @@ def _pairs(name: str, count: int) -> list[str]:
 def _exported(traced: Traced) -> onnx.ModelProto:
     file = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the tracer: sizes that Python sees, and that it is old
+        warnings.simplefilter("ignore")  # of the tracer: Python-visible sizes, and its deprecation
         torch.onnx.export(
             traced.module.eval(), traced.arguments, file,  # type: ignore[arg-type]
             input_names=traced.inputs, output_names=traced.outputs, dynamic_axes=traced.axes,
@@ -241,10 +241,10 @@ def _exported(traced: Traced) -> onnx.ModelProto:
 
 
 def _one_source_of_sizes(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Sizes that are the same in all layers are read from the inputs of the first, so that they are computed once.
+    """Read sizes that are equal in all layers from the inputs of the first layer, so that they are computed once.
 
-    Traced layers ask their own inputs, and ask them after they were turned; what is then done with the sizes differs in
-    nothing but where they come from, and ONNX Runtime, which finds what is computed twice, cannot see that.
+    Traced layers read sizes from their own inputs, after transposition. ONNX Runtime merges equal computations, but
+    cannot see that sizes from different inputs are equal.
     """
     made_by = {name: node for node in graph.graph.node for name in node.output}
     added = []
@@ -293,7 +293,7 @@ def _named_as_saved(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The names and shapes of weights, and not their values."""
+    """The graph with the names and shapes of weights, without their values."""
     for tensor in graph.graph.initializer:
         tensor.ClearField("raw_data")
         tensor.data_location = onnx.TensorProto.EXTERNAL

@@ -1,8 +1,8 @@
 """Buffers for the frames of an open utterance: appending does not copy the frames before.
 
 The frames so far are views of an array with spare room. Appending writes into that room if these frames are the last
-ones in it; otherwise, as for the second continuation of a copied stream, the frames move to a buffer of their own. So
-no view ever changes.
+ones in it; otherwise, as for the second continuation of a copied stream, the frames are copied to a new buffer. So no
+view ever changes.
 
 Shapes: B rows, N layers, H heads, T frames, D head width.
 """
@@ -18,7 +18,7 @@ from headsync.frontend.audio import FloatArray
 
 
 class GrowingArray:
-    """An array with spare room along one axis, and how much of the axis is in use."""
+    """An array with spare room along one axis, and the used length of the axis."""
 
     def __init__(self) -> None:
         self._array: FloatArray | None = None

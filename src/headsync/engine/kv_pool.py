@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that hypotheses have written, each token stored once.
+"""Keys and values of the tokens of all hypotheses, each token stored once.
 
 Hypotheses of a beam share prefixes. Keys and values of tokens are therefore slots of one pool, to which every step
 appends, and a hypothesis is the list of its slots. Selecting hypotheses selects lists; keys and values are not copied.
@@ -23,7 +23,7 @@ import numpy as np
 from headsync.engine import IntArray
 from headsync.frontend.audio import FloatArray
 
-HIDDEN = -1e30  # added to an energy: this token is not of the hypothesis
+HIDDEN = -1e30  # added to the energies of tokens that do not belong to the hypothesis
 EMPTY = 0  # a slot without a token: it pads lists of unequal length, and graphs need at least one slot
 SPARE_SLOTS = 32  # slots that may be unused before any are dropped
 
@@ -45,7 +45,7 @@ class KeyValuePool:
         return cls(np.zeros((2, layers, 1, width), np.float32))
 
     def append(self, own_BNE: FloatArray) -> IntArray:
-        """The slots of new tokens, whose query, key and value stand side by side."""
+        """The slots of new tokens, whose query, key and value are concatenated."""
         _, keys_BNE, values_BNE = np.split(own_BNE, 3, axis=2)
         with self._lock:
             first, end = self.used, self.used + len(own_BNE)
@@ -68,7 +68,7 @@ class KeyValuePool:
 
 
 def _scratch(shape: tuple[int, ...]) -> FloatArray:
-    """An array of this thread, reused: fresh memory for every step would cost more than the copy into it."""
+    """A reused array of this thread: a new allocation in every step would cost more than the copy."""
     size = math.prod(shape)
     if getattr(_THREAD, "scratch", _NO_FLOATS).size < size:
         _THREAD.scratch = np.empty(2 * size, np.float32)
@@ -84,10 +84,10 @@ def _with_room(both: FloatArray, least: int = 0) -> FloatArray:
 
 
 class Visible(NamedTuple):
-    """What a step reads of a pool."""
+    """The slots of a pool that a step reads."""
 
     both: FloatArray  # keys and values (2, N, P, E), valid until the next step in the same thread
-    hidden_BP: FloatArray  # HIDDEN where a token is not of the row, else 0
+    hidden_BP: FloatArray  # HIDDEN if a token does not belong to the row, else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Past:
         return Past(self.pool, self.slots_BL[rows], self.written_B[rows])
 
     def visible(self) -> Visible:
-        """The slots of these hypotheses and no others, in the order in which they were written."""
+        """The slots of these hypotheses alone, in the order of their tokens."""
         slots_P = self._named_slots()
         hidden_BP = np.full((len(self.written_B), len(slots_P)), HIDDEN, np.float32)
         np.put_along_axis(hidden_BP, np.searchsorted(slots_P, self.slots_BL), np.float32(0), 1)

@@ -3,7 +3,7 @@
 `headsync export` writes `embed.onnx`, `encode.onnx`, `places.onnx` and `decode.onnx`, which contain no weights, and
 `graphs.json`, which describes the network. Weights are read from `weights.safetensors`.
 
-Shapes as in `headsync.engine`, and P tokens in the pool of what hypotheses have written (`headsync.engine.kv_pool`).
+Shapes as in `headsync.engine`, and P tokens in the pool (`headsync.engine.kv_pool`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZES = {  # settings that graphs depend on
     ),
 }
 FORMAT = 2  # of the graphs; since 2 each row has a threshold
-PLACES_AT_ONCE = 64  # of frames, in the table of places
+PLACES_AT_ONCE = 64  # frames by which the table of places grows
 Arrays = dict[str, Any]
 
 
@@ -46,7 +46,7 @@ def graph_file(folder: Path, name: str) -> Path:
 
 
 def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
-    """What graphs depend on: where all of this is equal, only weights can differ."""
+    """The settings that graphs depend on: if they are equal, only weights can differ."""
     config = folder.config
     sizes = {
         f"{table}.{name}": getattr(getattr(config, table), name) for table, names in SIZES.items() for name in names
@@ -129,11 +129,11 @@ class OnnxEngine:
         return {"hidden": visible.hidden_BP, **pool}
 
     def _split(self, x_BNTE: FloatArray) -> FloatArray:
-        """Heads before frames in the shape; in memory frames stay first, so that they can grow."""
+        """Move heads before frames in the shape; the memory layout keeps frames first, so that they can grow."""
         return x_BNTE.reshape(*x_BNTE.shape[:3], self._heads, -1).transpose(0, 1, 3, 2, 4)
 
     def _places_up_to(self, end: int) -> tuple[FloatArray, FloatArray]:
-        """The places of frames, as keys and values (N, T, E); those of a few more frames are found at a time."""
+        """The places of frames, as keys and values (N, T, E); computed ahead for several frames at a time."""
         with self._lock:
             if self._table is None or self._table[0].shape[1] < end:
                 count = -(-end // PLACES_AT_ONCE) * PLACES_AT_ONCE
@@ -143,7 +143,7 @@ class OnnxEngine:
 
 
 def _of_memory(memory: Memory) -> Arrays:
-    """For each layer keys and values as (T, M, H, D): in one piece as they lie in memory, if the memory is one row."""
+    """For each layer keys and values as (T, M, H, D): contiguous if the memory is one row."""
     parts = {"keys": memory.keys_BNHTD, "values": memory.values_BNHTD}
     if memory.keys_BNHTD.shape[3] == 0:  # graphs need a frame; windows exclude it
         parts = {name: np.zeros_like(part, shape=(*part.shape[:3], 1, part.shape[4])) for name, part in parts.items()}
@@ -169,16 +169,16 @@ def _zeros(leaves: Any, batch: int) -> State:
 
 
 def _checked(folder: ModelFolder) -> dict[str, Any]:
-    """The description of the graphs in a folder, if they fit to the rest of it."""
+    """The description of the graphs in a folder; raises if they do not fit the rest of it."""
     again = f"export the model again: headsync export {folder.path} {folder.path}"
     described = graphs_of(folder)
     if described.get("format") != FORMAT:
-        raise ModelError(f"{folder.path}: the graphs are of another version of headsync; {again}")
+        raise ModelError(f"{folder.path}: the graphs were written by another version of headsync; {again}")
     for name, value in describe(folder, bool(described.get("int8"))).items():
         if described.get(name) != value:
             raise ModelError(
-                f"{folder.path}: the graphs are of a network with {name} = {described.get(name)!r}, the rest of the "
-                f"model says {value!r}; put that right, or {again}"
+                f"{folder.path}: the graphs have {name} = {described.get(name)!r}, the rest of the model has "
+                f"{value!r}; correct it, or {again}"
             )
     for name in NAMES:
         if not graph_file(folder.path, name).is_file():
@@ -191,7 +191,9 @@ def _checked(folder: ModelFolder) -> dict[str, Any]:
 def _some(weights: dict[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
     """The weights of one graph."""
     if missing := [name for name in names if name not in weights]:
-        raise ModelError(f"{path}: {missing[0]} is missing, so that it is of another model; export the model again")
+        raise ModelError(
+            f"{path}: {missing[0]} is missing, so the file belongs to another model; export the model again"
+        )
     return {name: weights[name] for name in names}
 
 
@@ -205,6 +207,6 @@ def _session(path: Path, weights: dict[str, Any], threads: int) -> ort.Inference
     settings.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(weights[name]) for name in names])
     try:
         return ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of many kinds, none of which it shares with others
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{path}: damaged or of another model ({reason}); export the model again") from None

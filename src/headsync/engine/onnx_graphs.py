@@ -1,16 +1,15 @@
-"""The network as graphs: what `headsync export` writes, one module for each graph.
+"""The network as ONNX graphs, one module for each graph.
 
 A graph is a pure function: state is an input and an output. Two things differ from the network in training, for speed.
 
-Keys and values of all tokens that any hypothesis has written are in one pool, each token once, and a mask says which of
-them belong to a hypothesis. Hypotheses share their common prefixes, and reordering them reorders masks. See
-`headsync.engine.kv_pool`.
+Keys and values of the tokens of all hypotheses are in one pool, each token once, and a mask selects those of a
+hypothesis. Hypotheses share their common prefixes, and reordering them reorders masks. See `headsync.engine.kv_pool`.
 
 Frames and tokens are the leading axis of a layer's arrays, (T, M, H, D) and (P, H, D), so that growing arrays stay
 contiguous. Rows that share a memory are computed in one product.
 
 Shapes: B rows, M memories (B is a multiple of M), T frames, P tokens in the pool, E width, H heads, D head width, W
-frames of a window, F features, V classes, N decoder layers; of what has to do with frames, those that attend to them.
+frames of a window, F features, V classes, N decoder layers (for frames: the layers that attend to them).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class PoolLayer(NamedTuple):
 
     keys_PHD: Tensor
     values_PHD: Tensor
-    hidden_BP: Tensor  # a large negative number if a token is not of the hypothesis, else 0
+    hidden_BP: Tensor  # a large negative number if a token does not belong to the hypothesis, else 0
 
 
 class Embed(nn.Module):
@@ -47,7 +46,7 @@ class Embed(nn.Module):
 
 
 class Encode(nn.Module):
-    """A window of the encoder, CTC, and the frames as the decoder will see them."""
+    """A window of the encoder, CTC, and the decoder's keys and values of the frames."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -59,14 +58,14 @@ class Encode(nn.Module):
         return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
 
     def _projected(self, frames_BTE: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, T, E) each: frames before heads, so that they can grow in one piece."""
+        """(B, N, T, E) each: frames before heads, so that growing arrays stay contiguous."""
         layers = [layer.cross for layer in self.model.decoder.attending]
         keys = torch.stack([cross.key(frames_BTE) for cross in layers], 1)
         return keys, torch.stack([cross.value(frames_BTE) for cross in layers], 1)
 
 
 class Places(nn.Module):
-    """What is added to the keys and values of frames for the places where they stand: (N, T, E) each."""
+    """The positional terms of the keys and values of frames: (N, T, E) each."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -118,7 +117,7 @@ class Decode(nn.Module):
 
 
 def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
-    """A step at the tokens so far, of which this one is not yet in the pool; and its query, key and value."""
+    """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one."""
     attention = layer.self_attention
     width = pool.keys_PHD.shape[2]
     own_B3E = attention.project(layer.norm_self(x_BE), place_B)

@@ -1,8 +1,8 @@
-"""A model in int8: products with weights are computed with 8-bit integers, everything else in float32.
+"""Int8 models: products with weights are computed with 8-bit integers, everything else in float32.
 
 Weights are quantised once, with a scale for each output. They use 7 of the 8 bits: where a processor multiplies 8-bit
 numbers in pairs (AVX2), sums of two products of full range would overflow. Activations are quantised at run time, with
-a scale for each vector, so that a row of a batch has the scales that it has alone. Convolutions, norms, attention, the
+a scale for each vector, so that the scales of a row do not depend on its batch. Convolutions, norms, attention, the
 table of positions and the whole decoder stay in float32.
 
 The weights of such a model are those of its graphs, each under the graph's name, instead of the network's.
@@ -24,7 +24,7 @@ from onnx import helper, numpy_helper
 
 from headsync.model_folder import Weights
 
-QUANTISED = ("encode",)  # the decoder sums over padded frames: a last bit there must not move a rounding
+QUANTISED = ("encode",)  # not the decoder, whose sums over padded frames differ in the last bit
 OPERATIONS = ("MatMul", "Gemm")
 WEIGHT_LEVELS, ACTIVATION_LEVELS = 63, 127
 SMALLEST = 1e-30  # in place of a range of 0
@@ -34,18 +34,18 @@ CONSTANTS = (
     numpy_helper.from_array(np.array(128, np.float32), "int8_middle"),
     numpy_helper.from_array(np.array(128, np.uint8), "int8_zero"),
 )
-SMALL_BYTES = 1024  # what is smaller stays in the graph
+SMALL_BYTES = 1024  # smaller weights stay in the graph
 
 
 def with_weights(graph: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
-    """A graph that holds its weights."""
+    """The graph with its weights inside."""
     for tensor in graph.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return graph
 
 
 def quantised(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weights]:
-    """A graph that holds its weights -> one in int8 that does not, and its weights."""
+    """Quantise a graph that holds its weights; returns the graph without weights, and the weights."""
     if name in QUANTISED:
         with tempfile.TemporaryDirectory() as folder:
             graph = _in_int8(graph, Path(folder))
@@ -147,7 +147,7 @@ def _apart(name: str, graph: onnx.ModelProto) -> tuple[onnx.ModelProto, Weights]
 
 
 def _smallest(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same numbers, in half precision where that holds them exactly; loading restores single precision."""
+    """The numbers in half precision if that is exact; loading restores single precision."""
     if value.dtype != np.float32 or np.abs(value).max() > np.finfo(np.float16).max:
         return value
     half = value.astype(np.float16)

@@ -1,4 +1,4 @@
-"""Models that have learned nothing, for measuring speed: random weights, the paper's sizes, exported."""
+"""Models with random weights in the paper's sizes, exported, for measuring speed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headsync.model_folder import WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
 
-ENERGY_BIAS = -2.0  # steps halt after some nine frames, as those of trained models do after few
+ENERGY_BIAS = -2.0  # steps halt after about nine frames, early as in trained models
 
 
 def untrained(

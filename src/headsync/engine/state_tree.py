@@ -1,6 +1,6 @@
 """State trees: selecting, joining and replacing batch rows.
 
-Every stage takes its state as an argument and returns the next one; it keeps none itself. A state is a tree of tuples
+Every stage takes its state as an argument and returns the next one. A state is a tree of tuples
 and NamedTuples whose leaves are tensors, arrays or other objects with a batch axis. So a stream can be paused, pickled,
 moved and resumed, streams can be batched, and pruning a beam selects rows.
 """
@@ -37,7 +37,7 @@ def put_rows(tree: S, rows: Sequence[int], values: S) -> S:
 
 
 def _map(function: Callable[..., Any], *trees: S) -> S:
-    """A function of the leaves at the same place of several trees."""
+    """Apply a function to the corresponding leaves of several trees."""
     first: Any = trees[0]
     if hasattr(first, "shape"):
         return function(*trees)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Whether an exported model says what PyTorch says: both engines on the same random sound.
+"""Comparison of an exported model with PyTorch: both engines on the same random audio.
 
-Halting compares sums with a threshold, so that where a sum lies on it a rounding decides, and the two may go different
-ways. Steps are therefore compared where both have read the same frames, and how many these are is part of the answer.
+Halting compares sums with a threshold. If a sum is close to it, rounding decides, and the engines may diverge. Steps
+are therefore compared where both have consumed the same frames, and the share of these steps is reported.
 
 Shapes as in `headsync.engine`.
 """
@@ -19,18 +19,18 @@ from headsync.engine.state_tree import take_rows
 from headsync.frontend.audio import FloatArray
 
 WINDOWS, STEPS = 4, 5
-ROWS_ON_MEMORIES = ((1, 1), (5, 1), (3, 3))  # hypotheses on how many streams' frames: alone, a beam, a batch
+ROWS_ON_MEMORIES = ((1, 1), (5, 1), (3, 3))  # hypotheses and memories: a single one, a beam, a batch
 
 
 class Agreement(NamedTuple):
     """How well two engines agree."""
 
     difference: float  # the largest of any score, key, value or weight
-    steps: float  # share of output steps that read the same frames
+    steps: float  # share of output steps that consumed the same frames
 
 
 def compare(one: Engine, other: Engine, config: Config, classes: int, seed: int = 0) -> Agreement:
-    """Both engines on the same sound: every graph, several numbers of rows, of frames and of tokens."""
+    """Run both engines on the same audio: every graph, with several numbers of rows, frames and tokens."""
     rng = np.random.default_rng(seed)
     windows = WINDOWS if config.encoder.mode != "full" else 1
     frames = windows * config.encoder.centre_frames + config.encoder.right_frames + 1
@@ -50,12 +50,12 @@ def compare(one: Engine, other: Engine, config: Config, classes: int, seed: int 
             differences.append(_apart(left.log_p_BV[agree_B], right.log_p_BV[agree_B]))
             differences.append(_apart(left.weights_BHT[agree_B], right.weights_BHT[agree_B]))
             if not agree_B.all():
-                break  # from here on they are about different things
+                break  # the engines have diverged
     return Agreement(max(differences), float(np.mean(same)))
 
 
 def _encoded(engine: Engine, x_BTE: FloatArray, config: Config) -> list[Encoded]:
-    """All windows; of the last one only a part exists."""
+    """All windows; the last one is incomplete."""
     centre, width = config.encoder.centre_frames, config.encoder.centre_frames + config.encoder.right_frames
     if config.encoder.mode == "full":
         centre = width = x_BTE.shape[1]
@@ -77,7 +77,7 @@ def _placed(engine: Engine, parts: list[Encoded]) -> Memory:
 def _steps(
     engines: tuple[Engine, Engine], placed: list[Memory], rows: int, classes: int, rng: np.random.Generator
 ) -> Iterator[tuple[Decoded, Decoded]]:
-    """Steps of some hypotheses, now and then reordered, on the frames that there are so far."""
+    """Steps of some hypotheses, sometimes reordered, on the frames so far."""
     states = [engine.start_decoder(rows) for engine in engines]
     frames = placed[0].keys_BNHTD.shape[3]
     for step in range(STEPS):

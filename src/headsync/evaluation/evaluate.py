@@ -44,7 +44,7 @@ PIECE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Method:
-    """How results are computed."""
+    """Settings of the measurement."""
 
     unit: Unit = "words"
     normalise: Normalisation = "none"
@@ -69,7 +69,7 @@ class UtteranceResult:
     stops: Stops = NO_STOPS
     words: tuple[ScoredWord, ...] = ()
     final_words: tuple[Word, ...] = ()
-    settled: tuple[Moment, ...] = ()  # from when each word stays
+    settled: tuple[Moment, ...] = ()  # time at which each word is final
     displayed: tuple[tuple[Moment, tuple[str, ...]], ...] = ()  # all words on display, after each change
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def evaluate(
 
 
 def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Utterance]:
-    """The utterances with texts as the model can write them."""
+    """The utterances without sound tokens in their texts."""
     return [replace(utterance, text=vocabulary.readable(utterance.text)) for utterance in utterances]
 
 

@@ -1,4 +1,4 @@
-"""Errors of case and punctuation, on words that are right otherwise."""
+"""Errors of case and punctuation in words that are correct otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bare(word: str) -> str:
 
 
 def is_formatted(text: str) -> bool:
-    """Whether a text has both cases or punctuation; other texts say nothing about formatting."""
+    """Whether a text has both cases or punctuation; other texts are not scored for formatting."""
     mixed = any(sign.isupper() for sign in text) and any(sign.islower() for sign in text)
     return mixed or any("".join((before, after)) for before, _, after in map(_split, text.split()))
 

@@ -1,7 +1,7 @@
 """Delays of words in a stream, in seconds; docs/reference/measures.md has the definitions and their sources.
 
 Delays on the audio clock count the audio that had to arrive: they are properties of the method, the same on every
-computer and for any cutting of the audio. Delays with computing time assume that audio arrives in real time.
+computer and for any chunking of the audio. Delays with computing time assume that audio arrives in real time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Moment(NamedTuple):
 
 
 class ShownWord(NamedTuple):
-    """A word of a Final, when it was displayed first, and from when on it stayed."""
+    """A word of a Final, the time of its first display, and the time after which it did not change."""
 
     word: Word
     first: Moment

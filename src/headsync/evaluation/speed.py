@@ -210,9 +210,9 @@ def measure(folder: ModelFolder, engine: Engine, seconds: float, rate: float, **
             bound += products.seconds(paced.done)
             steps += sum(call.kind == "decode" for call in paced.done)
             paced.done.clear()
-            heard = [event for event in events if isinstance(event, Partial | Final) and event.text]
-            first = min(first, (start + piece) / SAMPLE_RATE) if heard else first
-            tokens += sum(len(event.halts) for event in heard if isinstance(event, Final))
+            texts = [event for event in events if isinstance(event, Partial | Final) and event.text]
+            first = min(first, (start + piece) / SAMPLE_RATE) if texts else first
+            tokens += sum(len(event.halts) for event in texts if isinstance(event, Final))
     fifth = max(1, len(computing) // 5)
     last = sum(computing[-fifth:]) / (fifth * PIECE_SECONDS)
     return Speed(seconds, sum(computing), bound, last, first, tokens, steps)

@@ -1,4 +1,4 @@
-"""Stability: how much of the displayed text is taken back; docs/reference/measures.md has the definitions."""
+"""Stability: how much of the displayed text is erased; docs/reference/measures.md has the definitions."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TimedSession:
 
     @property
     def audio_seconds(self) -> float:
-        """The audio so far; counted in samples, so that the cutting does not change it."""
+        """The audio so far; counted in samples, so chunking does not change it."""
         return self._samples / self._rate
 
     @property

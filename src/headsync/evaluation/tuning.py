@@ -18,7 +18,7 @@ Measure = Callable[["Budget", Progress], EvaluationReport]
 
 
 class Budget(NamedTuple):
-    """What determines the delay of a stream, as `Recognizer.budget`."""
+    """The settings that determine the delay of a stream, as `Recognizer.budget`."""
 
     lookahead_ms: float
     threshold: float
@@ -92,7 +92,7 @@ def _point(budget: Budget, report: EvaluationReport) -> Point:
 
 
 def _read(cache: Path, identity: dict[str, Any]) -> dict[Budget, Point]:
-    """The points of this identity; a line that a kill has cut is left out."""
+    """The points of this identity; an incomplete line is ignored."""
     found: dict[Budget, Point] = {}
     for raw in cache.read_text(encoding="utf-8").split("\n") if cache.exists() else []:
         try:

@@ -25,7 +25,7 @@ _CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrat
 
 @dataclass(frozen=True)
 class ExistingRun:
-    """A run that was started: its settings, and the settings wanted now."""
+    """An existing run: its settings, and those of the current plan."""
 
     run: Path
     had: Config

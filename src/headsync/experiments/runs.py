@@ -147,7 +147,7 @@ class Runs:
             )
 
     def _stamp(self, model: Path, test: str) -> dict[str, Any]:
-        """What a result depends on, apart from the settings in its name."""
+        """Everything that a result depends on, apart from the settings in its name."""
         stamp = {
             "weights": _file(model / WEIGHTS),
             "manifest": _file(self.plan.tests[test]),

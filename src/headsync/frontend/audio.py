@@ -1,7 +1,6 @@
 """Audio: the first stage of the data path. Files and arrays of any rate and channel count become mono at 16 kHz.
 
-Decoding, mixing down and resampling do not depend on how the audio is cut into pieces: the samples are the same, bit
-for bit.
+Decoding, mixing down and resampling do not depend on how the audio is split into chunks: the samples are bit-identical.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def mix_down(samples: npt.ArrayLike) -> FloatArray:
 
 
 class Resampler:
-    """A stream of mono audio at some rate, resampled to 16 kHz; any cutting of the input gives the same samples."""
+    """A stream of mono audio at some rate, resampled to 16 kHz; any chunking of the input gives the same samples."""
 
     def __init__(self, rate: int) -> None:
         _check_rate(rate)
@@ -77,7 +76,7 @@ class Resampler:
         return np.asarray(self._stream.resample_chunk(np.ascontiguousarray(mono, dtype=np.float32)), dtype=np.float32)
 
     def finish(self) -> FloatArray:
-        """The samples that waited for more input; afterwards the resampler can be used for another stream."""
+        """The last samples; afterwards the resampler can be used for another stream."""
         nothing = np.zeros(0, dtype=np.float32)
         if self._stream is None:
             return nothing

@@ -112,7 +112,7 @@ class Statistics(NamedTuple):
 
     @classmethod
     def identity(cls, columns: int) -> Statistics:
-        """Statistics that leave features as they are."""
+        """Statistics that do not change features."""
         return cls(np.zeros(columns, np.float32), np.ones(columns, np.float32))
 
     @classmethod

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 SAMPLE_RATE = 16_000
 NUM_MEL, NUM_PITCH = 80, 3  # columns of log-mel features
 FRAME_SAMPLES, HOP_SAMPLES = 400, 160  # a log-mel frame of 25 ms every 10 ms
-FOREVER_SECONDS = 1e9  # what infinity means in a stream: some thirty years
+FOREVER_SECONDS = 1e9  # stands for infinity in a stream: about thirty years
 
 
 @dataclass(frozen=True)
 class FrameRate:
-    """How a front end goes from samples to feature frames, and the network from these to encoder frames."""
+    """The ratios of samples to feature frames, and of feature frames to encoder frames."""
 
     window: int  # samples of a feature frame
     hop: int  # samples from one feature frame to the next
     stride: int  # feature frames from one encoder frame to the next
-    overlap: int  # feature frames that an encoder frame sees beyond its stride
+    overlap: int  # feature frames beyond its stride that an encoder frame depends on
 
     @property
     def seconds(self) -> float:

@@ -64,7 +64,7 @@ class PitchState(NamedTuple):
     voicing_FL: Doubles  # correlations of the frames that are not decided yet
     frames: int  # that have been searched
     track: Track  # decided frames: those that later means need, and those that wait for frames to come
-    past: int  # how many of them have been given out
+    past: int  # the number of these that have been returned
 
 
 @dataclass(frozen=True)

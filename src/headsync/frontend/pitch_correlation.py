@@ -103,7 +103,7 @@ class SlowAudio(NamedTuple):
         return SlowAudio(self.rest, audio, totals, squares, self.begin + count, self.received)
 
     def new_frames(self, frames: int, final: bool) -> int:
-        """How many frames after the first `frames` can be correlated; at the end all frames of the log-mel energies."""
+        """The number of frames after the first `frames` that can be correlated; at the end, all log-mel frames."""
         if final:
             total = 1 + (self.received - FRAME_SAMPLES) // HOP_SAMPLES
         else:
@@ -112,7 +112,7 @@ class SlowAudio(NamedTuple):
 
 
 def _continue_sums(sums: Doubles, new: Doubles) -> Doubles:
-    """Running sums over more samples; strictly one after the other, so that cutting changes no bit."""
+    """Running sums over more samples, strictly in order, so that they are bit-identical for any chunking."""
     more = np.cumsum(np.concatenate([sums[-1:], new]))
     return np.concatenate([sums, more[len(sums[-1:]) :]])
 

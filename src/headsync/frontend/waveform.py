@@ -45,5 +45,5 @@ AnyFeatures = Features | Waveform
 
 
 def build_features(config: Config) -> AnyFeatures:
-    """The features that a model hears."""
+    """The features of a model."""
     return Waveform() if config.network.family == "moonshine" else Features.of(config.features)

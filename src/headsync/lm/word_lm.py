@@ -206,7 +206,7 @@ class WordsOverCharacters:
 def _with_next_words(
     prefixes: Sequence[_SpelledPrefix], rows: Sequence[int], next_words: Sequence[_NextWord]
 ) -> tuple[_SpelledPrefix, ...]:
-    """Inside a word the answer is for after the word; between words it is for the next word."""
+    """Store the model's answers: inside a word for after the word, between words for the next word."""
     updated = list(prefixes)
     for row, next_word in zip(rows, next_words, strict=True):
         prefix = updated[row]

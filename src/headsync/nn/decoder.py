@@ -1,7 +1,7 @@
-"""The self-attention decoder with online cross-attention (sections 2 to 4), all steps at once and one at a time.
+"""The self-attention decoder with online cross-attention (sections 2 to 4), in parallel and step by step.
 
-Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width, V output classes, N layers; of what
-has to do with frames, N counts only the layers that attend to them.
+Shapes: B rows, L output steps, T encoder frames, E width, H heads, D head width, V output classes, N layers (for
+frames: the layers that attend to them).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from headsync.nn.layers import FeedForward, positions, split_heads
 
 
 class ProjectedFrames(NamedTuple):
-    """Encoder frames as the decoder sees them: keys and values of every layer that attends to them, projected once.
+    """Keys and values of encoder frames in every layer that attends to them, projected once.
 
-    Where a frame stands is counted from the start of the utterance, which may be known only after the frame was
-    projected. Projection is linear, so that `Decoder.place` can add the place later.
+    The position of a frame is counted from the start of the utterance, which may be known only after the projection.
+    Projection is linear, so `Decoder.place` can add the position later.
     """
 
     keys_BNHTD: Tensor
@@ -33,7 +33,7 @@ class ProjectedFrames(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """A hypothesis: keys and values of its own past, and what each layer's mechanism carries."""
+    """The state of a hypothesis: keys and values of its tokens, and the state of each layer's mechanism."""
 
     keys_BNHLD: Tensor
     values_BNHLD: Tensor
@@ -45,7 +45,7 @@ class Stepped(NamedTuple):
 
     logits_BV: Tensor
     end_BNH: Tensor  # s_i^{h,l}
-    ready_B: Tensor  # False: the rest means nothing yet; ask again, with the same state, when more frames have come
+    ready_B: Tensor  # False: the rest is undefined; repeat the step with the same state when more frames have arrived
     weights_BHT: Tensor  # of the highest layer that attends
     state: DecoderState
 
@@ -60,7 +60,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(network.width, network.width)
 
     def project(self, x: Tensor, places: Tensor) -> Tensor:
-        """Query, key and value of tokens at these places, side by side."""
+        """Query, key and value of tokens at these places, concatenated."""
         return self.query_key_value(x)
 
     def whole(self, x_BLE: Tensor) -> Tensor:
@@ -102,14 +102,14 @@ class DecoderLayer(nn.Module):
         return x + self.dropout(self.feedforward(x)), aligned
 
     def look_back(self, x_BE: Tensor, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """One step at the tokens so far; and their keys and values, with those of this step."""
+        """Self-attention of one step; also returns keys and values including those of this step."""
         y, keys, values = self.self_attention.step(self.norm_self(x_BE), *own)
         return x_BE + y, keys, values
 
     def listen(
         self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
-        """One step at the frames."""
+        """Cross-attention of one step."""
         context, attended = self.cross.step(self.norm_cross(x_BE), *memory, state, window)
         return x_BE + context, attended
 
@@ -139,14 +139,14 @@ class Decoder(nn.Module):
         return [layer for layer in self.layers if layer.attends]
 
     def set_phase(self, phase: Phase) -> None:
-        """How steps stop in training from now on."""
+        """Set the phase of training."""
         for layer in self.attending:
             layer.cross.mechanism.phase = phase
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
         """All output steps at once, for training: `tokens` begins with <sos>."""
         exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
-        frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding is inert, whatever it holds
+        frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding has no effect, even if it is NaN
         frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
         x = self.dropout(self.embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
         alignments = []
@@ -202,7 +202,7 @@ class Decoder(nn.Module):
         )
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Tokens at these places of a text."""
+        """Embeddings of tokens at these places."""
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
 
@@ -211,7 +211,7 @@ class Decoder(nn.Module):
         return self.out(self.norm(x))
 
     def frame_positions(self, frames_T: Tensor) -> Tensor:
-        """What is added to encoder frames for their positions, (T, E): sinusoids, or zeros if the recipe has none."""
+        """Position embeddings of encoder frames, (T, E): sinusoids, or zeros without `frame_positions`."""
         sinusoids_TE = positions(frames_T, self.network.width).to(self.norm.weight.dtype)
         return sinusoids_TE if self.has_frame_positions else torch.zeros_like(sinusoids_TE)
 

@@ -1,15 +1,15 @@
-"""The encoder: self-attention in windows of left | centre | right frames (section 5.1), whole and step by step.
+"""The encoder: self-attention in windows of left | centre | right frames (section 5.1), in parallel and step by step.
 
 Four modes. *Isolated*, the paper's chunk encoder: all layers run on each [left | centre | right] window, and its centre
 is kept. *Reuse*: the window is [centre | right], and each layer adds, as further keys and values, the left frames as
-the window before left them, so that a left frame is computed once. In both, right frames are computed again as the
-centre of the next window. *Contextual*: isolated windows, through which one vector hands on what went before; see
-`headsync.nn.contextual_block`. *Full*: the whole utterance is one window, which is the offline encoder.
+computed in earlier windows, so that a left frame is computed once. In both, right frames are computed again as the
+centre of the next window. *Contextual*: isolated windows with one context vector, which carries information from
+earlier windows; see `headsync.nn.contextual_block`. *Full*: the whole utterance is one window, the offline encoder.
 
-Order in time enters in one of two ways, both the same in every window, so that a stream has no end. *Distance*: a
-learned bias per head and distance. The table is as long as a window; in full mode, larger distances have its outermost
-entry, which starts near 0. *Sinusoids*: added to the embedded frames by their position in the window, as ESPnet does;
-in full mode the window is the utterance.
+Positions are encoded in one of two ways, both the same in every window, so that the length of a stream has no limit.
+*Distance*: a learned bias per head and distance. The table is as long as a window; in full mode, larger distances have
+its outermost entry, which starts near 0. *Sinusoids*: added to the embedded frames by their position in the window, as
+in ESPnet; in full mode the window is the utterance.
 
 Shapes: B rows, N windows, W frames of a window, T encoder frames, E width, H heads, D head width, Q queries, K keys.
 """
@@ -35,10 +35,10 @@ FARTHEST_BIAS = -4.0  # least initial bias in full mode: frames far away are att
 
 
 class EncoderState(NamedTuple):
-    """What a stream remembers between windows."""
+    """The state of a stream between windows."""
 
     left_BNLE: Tensor  # N: one entry (isolated: embedded frames) or one per layer (reuse: inputs of its attention)
-    seen_B: Tensor  # frames so far, as far as the left side can hold them; 0: nothing yet
+    seen_B: Tensor  # frames so far, at most those of the left side
     context_BNE: Tensor  # contextual: the last window's context, as input of each layer's attention; else no entry
 
 
@@ -46,7 +46,7 @@ Keys = Callable[[int, Tensor], tuple[Tensor, Tensor]]  # layer, its inputs -> ke
 
 
 class BlockWindow(NamedTuple):
-    """How many frames of each kind a window has."""
+    """The number of left, centre and right frames of a window."""
 
     left: int
     centre: int
@@ -54,7 +54,7 @@ class BlockWindow(NamedTuple):
 
     @property
     def kept(self) -> slice:
-        """Where the centre is."""
+        """The slice of the centre."""
         return slice(self.left, self.left + self.centre)
 
 
@@ -76,7 +76,7 @@ class WindowAttention(nn.Module):
         k_NHKD, v_NHKD = split_heads(k, self.heads), split_heads(v, self.heads)
         scores = q_NHQD @ k_NHKD.transpose(-1, -2) / math.sqrt(q_NHQD.shape[-1])
         if self.distance_bias is not None:
-            scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no place, no bias
+            scores = scores + F.pad(self.distance_bias, (0, 1))[:, place_QK]  # the last entry: no bias
         scores = scores.masked_fill(~exists_NK[:, None, None, :], torch.finfo(scores.dtype).min)
         weights = dropout(scores.softmax(-1), self.dropout, self.training)
         return self.out((weights @ v_NHKD).transpose(1, 2).flatten(2))
@@ -115,7 +115,7 @@ class ChunkEncoder(nn.Module):
         self.dropout = Dropout(network.dropout)
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """All windows of whole utterances at once, for training: frames, and how many of each row exist."""
+        """All windows of whole utterances in parallel, for training: frames, and the number of frames of each row."""
         frames_B = ((lengths_B - LOG_MEL.overlap) // LOG_MEL.stride).clamp(min=0)
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         x_BTE = self.front(features_BTF.masked_fill(padding[:, :, None], 0.0))
@@ -199,7 +199,7 @@ class ChunkEncoder(nn.Module):
         return self.norm(x_NWE)
 
     def _places(self, frames: int, device: torch.device) -> Tensor:
-        """The entry of the table of biases for every frame of a window as query and every one of its keys."""
+        """The entry of the table of biases for every query and key of a window."""
         left = self.config.left_frames if self.config.mode == "reuse" else 0  # further keys before the window
         keys_K = torch.arange(left + frames, device=device)
         distance = keys_K - keys_K[left:, None]
@@ -216,7 +216,7 @@ class ChunkEncoder(nn.Module):
         return _own_keys(exists_NW)
 
     def _reused_keys(self, exists_BNW: Tensor) -> Keys:
-        """Reuse mode: the left keys of a window are centre inputs of the windows before."""
+        """Reuse mode: the left keys of a window are centre inputs of earlier windows."""
         batch, windows, _ = exists_BNW.shape
         c, left = self.config.centre_frames, self.config.left_frames
         place_NL = torch.arange(windows)[:, None] * c - left + torch.arange(left)
@@ -232,9 +232,9 @@ class ChunkEncoder(nn.Module):
 
 
 def _near_and_far(heads: int, span: int) -> Tensor:
-    """Where the bias starts: every head looks around a place of its own, the further away the more widely.
+    """The initial bias: every head attends around another distance, and more widely at larger distances.
 
-    From zeros the network cannot tell frames apart by order, and learns to only as fast as the bias can move.
+    With zeros the network would ignore order at first, and learn it slowly.
     """
     head = torch.arange(heads, dtype=torch.get_default_dtype())[:, None]
     centre = head * (-1) ** head  # 0, -1, 2, -3, ...: before and after

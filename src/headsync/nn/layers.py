@@ -1,4 +1,4 @@
-"""Pieces that encoder and decoder share."""
+"""Layers of both encoder and decoder."""
 
 from __future__ import annotations
 

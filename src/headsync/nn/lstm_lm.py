@@ -1,4 +1,4 @@
-"""The LSTM language model as it is trained; `headsync.lm.lstm` is the same network for recognition.
+"""The LSTM language model for training; `headsync.lm.lstm` is the same network for recognition.
 
 Shapes: B rows, L output steps, E embedding, V output classes (0 is the blank, which no text contains).
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headsync.config import LanguageConfig
 
 BLANK = 0
-FORGET_BIAS = 1.0  # a memory that begins by keeping learns sooner what to forget
+FORGET_BIAS = 1.0  # initial bias of the forget gates: cells keep their content at first
 
 
 class LanguageNetwork(nn.Module):
@@ -29,7 +29,7 @@ class LanguageNetwork(nn.Module):
         self._start()
 
     def forward(self, tokens_BL: Tensor) -> Tensor:
-        """Logits (B, L, V) of what follows each token; `tokens` begins with <sos>."""
+        """Logits (B, L, V) of the token after each token; `tokens` begins with <sos>."""
         hidden_BLE, _ = self.lstm(self.dropout(self.embedding(tokens_BL)))
         logits_BLV: Tensor = self.output(self.dropout(hidden_BLE))
         no_token = torch.arange(logits_BLV.shape[-1], device=logits_BLV.device) == BLANK
@@ -37,7 +37,7 @@ class LanguageNetwork(nn.Module):
 
     @torch.no_grad()
     def _start(self) -> None:
-        """Embeddings of the size of the other inputs, and gates that keep what they have."""
+        """Initialise embeddings with the scale of the other inputs, and the forget gates."""
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         width = self.lstm.hidden_size
         for layer in range(self.lstm.num_layers):

@@ -71,7 +71,7 @@ class RotaryEncoderLayer(nn.Module):
     def step(
         self, x_BQE: Tensor, left: tuple[Tensor, ...], by: Turns, mask_BK: Tensor, centre: int, wanted: int
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The first `wanted` states of one block; and the keys and values that are left for the next one."""
+        """The first `wanted` states of one block, and the keys and values for the next one."""
         q, k, v = self._project(x_BQE, by)
         x_BQE, q = x_BQE[:, :wanted], q[:, :, :wanted]
         if left:
@@ -106,7 +106,7 @@ class RotaryEncoder(nn.Module):
         self.dropout = Dropout(network.dropout)
 
     def whole(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """All blocks of whole utterances at once, for training: frames, and how many of each row exist."""
+        """All blocks of whole utterances in parallel, for training: frames, and the number of frames of each row."""
         frames_B = ((lengths_B - WAVEFORM.overlap) // WAVEFORM.stride).clamp(min=0)
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         features_BTF = features_BTF.masked_fill(padding[:, :, None], 0.0)
@@ -179,7 +179,7 @@ class RotaryEncoder(nn.Module):
 
 
 def _states(x_BTE: Tensor) -> Tensor:
-    """Pairs of states one after the other: (B, S, E)."""
+    """Pairs of states as a sequence: (B, S, E)."""
     return x_BTE.reshape(x_BTE.shape[0], -1, x_BTE.shape[2] // STATES)
 
 
@@ -197,7 +197,7 @@ def _cut(x_BSE: Tensor, sizes: Sizes) -> Tensor:
 
 
 def _grouped(x_BGHQD: Tensor, size: int) -> Tensor:
-    """States of a group of blocks in one line: (B, G / M, H, M Q, D)."""
+    """States of a group of blocks, concatenated: (B, G / M, H, M Q, D)."""
     return x_BGHQD.unflatten(1, (-1, size)).transpose(2, 3).flatten(3, 4)
 
 

@@ -1,12 +1,12 @@
 """The front end on samples: three convolutions, a state every 24 ms, with a running level.
 
-Moonshine normalises the first convolution's output over the whole recording. A stream divides it by a level that it
-knows instead: the power p of that output, averaged with the weight sqrt(p) and with exponential forgetting,
+Moonshine normalises the first convolution's output over the whole recording. A stream divides it by a running level
+instead: the power p of that output, averaged with the weight sqrt(p) and with exponential forgetting,
 
     level = sum(d p^1.5) / sum(d p^0.5),    d = exp(-age / 4 s).
 
-Loud frames count at once, and a pause (40 dB below) moves the level by 3 dB only after some 18 s. The two sums are the
-state of the front end. They are kept in double precision and depend on the past alone.
+Loud frames have an immediate effect; a pause (40 dB below) moves the level by 3 dB only after about 18 s. The two sums
+are the state of the front end. They are kept in double precision and depend on the past alone.
 
 Shapes: B rows, T blocks of 64 samples, F = 64, N outputs of the first convolution, E width.
 """
@@ -29,7 +29,7 @@ STATES = 2  # in an encoder frame
 
 
 class WaveformFront(nn.Module):
-    """(B, T, F) blocks of samples -> (B, N, 2 E): the two states of each encoder frame side by side."""
+    """(B, T, F) blocks of samples -> (B, N, 2 E): the two states of each encoder frame, concatenated."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class WaveformFront(nn.Module):
         return torch.zeros(batch, 2, dtype=torch.float64, device=self.weight.device)
 
     def forward(self, blocks_BTF: Tensor, sums_B2: Tensor) -> tuple[Tensor, Tensor]:
-        """Also the sums after the strides of these frames, with which the next blocks go on."""
+        """The frames, and the sums after their strides, which are the state for the next blocks."""
         frames = (blocks_BTF.shape[1] - WAVEFORM.overlap) // WAVEFORM.stride
         samples = blocks_BTF[:, : WAVEFORM.needed(frames)].reshape(blocks_BTF.shape[0], 1, -1)
         x_BEN = self.first(samples)
@@ -61,7 +61,7 @@ class WaveformFront(nn.Module):
 def level_gain(power_BN: Tensor, sums_B2: Tensor) -> tuple[Tensor, Tensor]:
     """The factor of each output of the convolution, and the sums of the level at each.
 
-    decay^n (before + sum of x_m decay^-m): all terms are positive, and an hour is needed to leave the range of doubles.
+    decay^n (before + sum of x_m decay^-m): all terms are positive; doubles overflow only after an hour.
     """
     amplitude_BN = power_BN.double().sqrt()
     age_N = torch.arange(1, power_BN.shape[1] + 1, device=power_BN.device).double() * (WAVEFORM.hop / SAMPLE_RATE)

@@ -15,7 +15,7 @@ Requests pass through these modules from top to bottom:
     wyoming_server   TCP connections of the Wyoming protocol
     announce         their announcement by mDNS
     stream_handler   reads messages of a connection, calls a protocol, sends its replies
-    base_stream      what the protocols share: messages in, messages out, no sockets
+    base_stream      common part of the protocols: messages in, messages out, no sockets
     protocol         the protocol of /v1/stream
     vosk             the protocol of vosk-server
     openai_realtime  OpenAI's Realtime API; openai_realtime_config reads its session.update
@@ -25,8 +25,8 @@ Requests pass through these modules from top to bottom:
     openai_api       /v1/audio/transcriptions and /v1/models
     docs_page        /docs, from the OpenAPI description
     pcm_stream       bytes of audio -> samples -> events of one stream
-    session_options  what a client chooses for its stream
-    app_state        what all routes of a process share
+    session_options  options of one stream
+    app_state        state shared by all routes of a process
     model_service    a loaded model that opens sessions
     batching         an engine that runs waiting calls of all streams in one batch
     limits           bounds of a process, and of each of its clients

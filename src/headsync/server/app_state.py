@@ -1,4 +1,4 @@
-"""What all routes of one process share: models, limits, metrics, and the threads that recognition runs in."""
+"""State shared by all routes of one process: models, limits, metrics, and the threads of recognition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Access:
-    """How clients reach the models."""
+    """Allowed origins and aliases of models."""
 
     origins: tuple[str, ...] = ()  # whose pages may use the server, beside its own
     aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models
@@ -45,7 +45,7 @@ class AppState:
                 raise ConfigError(f"--alias {alias}={model}: the alias must be new and the model one of {served}")
         self.limiter, self.metrics = StreamLimiter(limits), Metrics()
         self.connection_rate = ConnectionRate(limits.client_connections)
-        # One thread for each stream: threads that wait for the network are what a batch is formed from.
+        # One thread for each stream: a batch consists of the calls of threads that wait for the network.
         self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
         for service in services:
             if service.batching is not None:

@@ -1,4 +1,4 @@
-"""What the protocols of live streams share: audio of one or several sessions, its limit, and errors."""
+"""The common part of the protocols of live streams: audio of one or several sessions, its limit, and errors."""
 
 from __future__ import annotations
 

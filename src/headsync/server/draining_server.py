@@ -98,6 +98,6 @@ class DrainingServer(uvicorn.Server):
 
 
 def _set_send_timeout(listener: socket.socket, seconds: float) -> None:
-    """Let the kernel drop connections whose client does not acknowledge what it is sent."""
+    """Let the kernel drop connections whose client does not acknowledge data."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * seconds))

@@ -1,4 +1,4 @@
-"""Errors of a stream or request: a code for programs, a message for people, a WebSocket close code."""
+"""Errors of a stream or request: a code, a message, and a WebSocket close code."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def internal_error() -> StreamError:
 
 
 def api_error(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
-    """The body of an HTTP error, as OpenAI's API has it."""
+    """The body of an HTTP error, in the format of OpenAI's API."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -31,7 +31,7 @@ class Limits:
     stream_seconds: float = 4 * 3600.0  # audio in one stream or recording
     message_bytes: int = MEBIBYTE  # one WebSocket message
     request_bytes: int = 100 * MEBIBYTE  # one HTTP request
-    idle_seconds: float = 30.0  # without a message from the client, or without the client reading what it is sent
+    idle_seconds: float = 30.0  # without a message from the client, or without the client reading
     drain_seconds: float = 60.0  # for open streams to finish when the server stops
     beam: int = 20  # largest beam that a stream may choose
     hotwords: int = 100  # most hotwords in one stream

@@ -1,6 +1,6 @@
-"""`/v1/audio/transcriptions` and `/v1/models`, as OpenAI's API has them.
+"""`/v1/audio/transcriptions` and `/v1/models`, compatible with OpenAI's API.
 
-A recording goes through a session chunk by chunk, as a live stream does, and shares the network with the other streams.
+A recording is streamed through a session in chunks, like a live stream, and shares the network with other streams.
 `openai_format` formats the responses.
 """
 

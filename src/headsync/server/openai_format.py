@@ -1,7 +1,6 @@
 """Responses of OpenAI's transcription API, as pure functions of what was recognised.
 
-`openai_api` has the routes. The two are separate modules because together they exceed 250 lines, and because this one
-needs no web framework.
+`openai_api` has the routes; this module needs no web framework.
 """
 
 from __future__ import annotations

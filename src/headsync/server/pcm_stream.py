@@ -1,4 +1,4 @@
-"""The audio of one stream: bytes cut anywhere -> samples -> events, with computing time and a length limit."""
+"""The audio of one stream: bytes in any chunks -> samples -> events, with computing time and a length limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_TYPES: dict[str, np.dtype[Any]] = {"pcm16": np.dtype("<i2"), "float32": n
 
 
 class AudioSession(Protocol):
-    """A recogniser's session, as far as a stream needs it."""
+    """The methods of a recogniser's session that a stream uses."""
 
     def push(self, samples: npt.ArrayLike, sample_rate: int) -> list[Event]: ...
 
@@ -29,7 +29,7 @@ class AudioSession(Protocol):
 
 
 class Usage(NamedTuple):
-    """How much audio a client sent, and how long it took to recognise."""
+    """Audio received from a client, and the computing time of its recognition."""
 
     audio_seconds: float = 0.0
     computing_seconds: float = 0.0
@@ -71,14 +71,14 @@ class PcmStream:
         )
 
     def push(self, data: bytes) -> list[Event]:
-        """Any number of bytes."""
+        """Push any number of bytes."""
         data = self._incomplete + data
         complete = len(data) - len(data) % self._dtype.itemsize
         self._incomplete = data[complete:]
         return self.push_samples(np.frombuffer(data[:complete], self._dtype))
 
     def push_samples(self, samples: npt.NDArray[np.float32 | np.int16]) -> list[Event]:
-        """Any number of samples."""
+        """Push any number of samples."""
         return self._timed(lambda: self._session.push(samples, self._rate))
 
     def finish(self) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What a client chooses for its stream."""
+"""Options that a client chooses for its stream."""
 
 from __future__ import annotations
 

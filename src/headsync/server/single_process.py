@@ -32,7 +32,7 @@ class Listeners(NamedTuple):
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What to serve, and where."""
+    """Options of the server."""
 
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free port

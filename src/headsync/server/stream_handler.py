@@ -31,7 +31,7 @@ class Connection(Protocol[M_co]):
 
     @property
     def scope(self) -> Scope:
-        """Where the access log entry is kept."""
+        """The ASGI scope, which holds the access log entry."""
 
     async def accept(self) -> None: ...
 
@@ -123,13 +123,13 @@ async def _reply(
 
 
 def _encode(connection: Connection[M], reply: Reply) -> EncodedReply:
-    """Raises for text that UTF-8 cannot encode here, where the handler can still answer, and not while sending."""
+    """Encode a reply before sending, so that the handler can still answer if UTF-8 cannot encode its text."""
     frames = [connection.encode(message) for message in reply.messages]
     return EncodedReply(frames, reply.close_code, reply.close_reason, reply.events)
 
 
 async def _send(connection: Connection[M], reply: EncodedReply, idle_seconds: float) -> str | None:
-    """Send the frames and close if the reply says so; returns None, or the outcome if the client did not take it."""
+    """Send the frames, and close if the reply has a close code; returns the outcome if sending failed, else None."""
     try:
         async with asyncio.timeout(idle_seconds):
             for frame in reply.frames:

@@ -24,7 +24,7 @@ from headsync.server.single_process import Listeners, ServeOptions, run_process
 
 log = logging.getLogger("headsync.server")
 
-READY = "ready"  # what a worker reports when it serves; any other report is the reason why it cannot start
+READY = "ready"  # report of a worker that serves; any other report is the reason why it cannot start
 
 
 class Worker:

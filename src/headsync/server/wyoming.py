@@ -79,7 +79,7 @@ def build_info(models: Iterable[ModelService]) -> dict[str, Any]:
 
 
 class WyomingStream(BaseStream[WyomingEvent]):
-    """One connection. `can_write` tells whether a model (first argument) can write a phrase."""
+    """One connection. `can_write(model, phrase)` is whether a model can write a phrase."""
 
     name = "wyoming"
 

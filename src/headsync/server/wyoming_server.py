@@ -16,7 +16,7 @@ from headsync.server.stream_handler import handle_stream
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
 
 HEADER_BYTES = 1 << 16  # longest first line of an event
-CLOSE_SECONDS = 5.0  # for a client to take what it was sent
+CLOSE_SECONDS = 5.0  # for a client to receive the last data
 
 
 class TcpConnection:

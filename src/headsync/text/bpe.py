@@ -36,7 +36,7 @@ def merged(word: str, ranks: Mapping[str, int]) -> list[str]:
 
 
 def most_probable(word: str, scores: Mapping[str, float]) -> list[str]:
-    """The subwords of a word with the largest sum of scores; characters that are none stand alone."""
+    """The subwords of a word with the largest sum of scores; unknown characters are single subwords."""
     unknown = np.float32(min(scores.values()) - UNKNOWN_PENALTY)
     best, last = [np.float32(0)] + [np.float32(-np.inf)] * len(word), [0] * (len(word) + 1)
     for start in range(len(word)):

@@ -1,8 +1,8 @@
-"""Memory that training gives back and asks for again in every update, on a CPU.
+"""Reuse of freed memory in training on a CPU.
 
-The tensors of an update are large. The C library of Linux hands memory of that size back to the system as soon as a
-tensor dies, and the system clears every page of it before it gives it out again: a fifth of the time of a large update
-went into that. Kept by the process, it is there at once.
+The tensors of an update are large. glibc returns memory of that size to the system when a tensor is freed, and the
+system clears every page before it allocates it again. This took a fifth of the time of a large update. The process
+therefore keeps freed memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEVER, NONE = -1, 0
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed memory. Other C libraries, and settings of the environment, are left alone."""
+    """Let glibc keep freed memory. Other C libraries and settings in the environment are not changed."""
     libc = ctypes.CDLL(None) if os.name == "posix" else None
     is_configured = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if libc is None or is_configured or not hasattr(libc, "gnu_get_libc_version"):

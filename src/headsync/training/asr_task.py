@@ -41,11 +41,11 @@ from headsync.training.schedule import noam
 from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
 from headsync.training.warm_start import take_statistics, take_weights
 
-SHARPEN = 2  # times the warm-up: updates in which the factor of the energies rises
+SHARPEN = 2  # times the warm-up: updates in which sharpness rises
 
 
 class DevResult(NamedTuple):
-    """Means over the development set, to steer training by."""
+    """Means over the development set, which select epochs."""
 
     loss: float
     attention_error: float | None  # of output steps, given the true tokens before; None if the encoder learns alone
@@ -72,7 +72,7 @@ class AsrTask(Task[Batch, DevResult]):
         self.style = Style(_figures, _dev_figures, "s/s", self.features.rate.features_per_second)
 
     def _applies(self, term: LossTerm) -> bool:
-        """Heads that count tokens from the first update learn to stop on the first frame."""
+        """Whether a term is used: heads that count tokens from the first update learn to stop at the first frame."""
         settings = self.config.training
         from_scratch = not settings.untruncated_updates and not settings.start_from
         return not (isinstance(term, Quantity) and from_scratch and mechanism_of(self.config.decoder).counts_late)
@@ -120,7 +120,7 @@ class AsrTask(Task[Batch, DevResult]):
         return result.loss if by_loss else cast(float, result.attention_error)
 
     def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
-        """None in the first epoch with halting: the loss without halting is that of an easier task."""
+        """Empty in the first epoch with halting: losses with and without halting are not comparable."""
         last_untruncated = self.config.training.untruncated_updates
         begins = progress.update - progress.batch <= last_untruncated < progress.update
         return [] if begins else progress.best
@@ -130,7 +130,7 @@ class AsrTask(Task[Batch, DevResult]):
         return self.phase(progress.update).halts
 
     def phase(self, update: int) -> Phase:
-        """How output steps stop in an update: no halting at first, then sharpness rises linearly."""
+        """The phase of an update: no halting at first, then sharpness rises linearly."""
         training, sharpness = self.config.training, self.config.decoder.sharpness
         since = update - training.untruncated_updates
         if since <= 0:

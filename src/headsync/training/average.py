@@ -1,4 +1,4 @@
-"""One model of several: the mean of their weights, where they are stages of one training."""
+"""The mean of the weights of several models of one training run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headsync.training.checkpoint import average, save_weights
 
 
 def mean_model(models: Sequence[ModelFolder], out: Path) -> ModelFolder:
-    """Write the mean of the models to `out`; how it is searched, and all else, is as with the last of them."""
+    """Write the mean of the models to `out`, with the settings and the other files of the last one."""
     last = models[-1]
     if out.resolve() in {one.path.resolve() for one in models}:
         raise ModelError(f"{out}: this is one of the models to average; name another folder")
@@ -24,14 +24,14 @@ def mean_model(models: Sequence[ModelFolder], out: Path) -> ModelFolder:
         refuse_int8(one)
         if not _alike(one, last):
             raise ModelError(
-                f"{one.path}: not the network of {last.path}, so that a mean of the two means nothing; "
-                "average stages of one training"
+                f"{one.path}: its network differs from that of {last.path}, so they cannot be averaged; "
+                "choose models of one training run"
             )
     try:
         weights = average([one.weights for one in models])
     except (KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).partition("\n")[0]
-        raise ModelError(f"{last.path}: weights that do not fit those of the others ({reason})") from None
+        raise ModelError(f"{last.path}: its weights do not fit those of the others ({reason})") from None
     save_folder(out, last.config, last.vocabulary, last.statistics)
     names = ", ".join(str(one.path) for one in models)
     write_atomically(out / CARD, f"# {out.name}\n\nThe mean of the weights of {names}.\n".encode())
@@ -41,7 +41,7 @@ def mean_model(models: Sequence[ModelFolder], out: Path) -> ModelFolder:
 
 
 def _alike(one: ModelFolder, other: ModelFolder) -> bool:
-    """Whether the same weights would mean the same in both."""
+    """Whether the same weights have the same meaning in both."""
     tables = ("features", "network", "encoder", "decoder")
     return (
         all(getattr(one.config, table) == getattr(other.config, table) for table in tables)

@@ -63,13 +63,13 @@ def _decoded(sound: bytes, name: str) -> tuple[FloatArray, int]:
         samples, rate = soundfile.read(io.BytesIO(sound), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise AudioError(
-            f"{name}: its sound in the shard cannot be read ({error.error_string}); prepare the shards again."
+            f"{name}: its audio in the shard cannot be read ({error.error_string}); prepare the shards again."
         ) from None
     return samples, rate
 
 
 def statistics_of(utterances: Sequence[Utterance], features: AnyFeatures, most: int = 1000) -> Statistics:
-    """Global mean and deviation, from at most about `most` utterances, evenly selected; samples stay as they are."""
+    """Global mean and deviation, from at most about `most` utterances, evenly selected; samples are not normalised."""
     if isinstance(features, Waveform):
         return Statistics.identity(features.rate.window)
     stride = max(1, len(utterances) // most)
@@ -81,7 +81,7 @@ def statistics_of(utterances: Sequence[Utterance], features: AnyFeatures, most: 
 def usable(
     utterances: Sequence[Utterance], vocabulary: Vocabulary, rate: FrameRate = LOG_MEL
 ) -> tuple[list[Utterance], list[Utterance]]:
-    """Those that CTC can align, and those with too few frames for their text."""
+    """The utterances that CTC can align, and those with too few frames for their text."""
     fit: list[Utterance] = []
     short: list[Utterance] = []
     for utterance in utterances:
@@ -93,7 +93,7 @@ def usable(
 
 
 class Batches(Dataset[Batch]):
-    """Batches by number, each made in the process that asks for it (a worker)."""
+    """Batches by number; each is made in the worker process that requests it."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Batches(Dataset[Batch]):
         return self.make(self.rows[number])
 
     def make(self, rows: Sequence[int], sounds: Mapping[str, bytes] | None = None) -> Batch:
-        """The batch of these rows; `sounds` are those of rows in shards."""
+        """The batch of these rows; `sounds` is the audio of rows in shards."""
         features = [self._features(index, (sounds or {}).get(self.utterances[index].id)) for index in rows]
         return collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
 
@@ -130,7 +130,7 @@ class Batches(Dataset[Batch]):
         return Share(made, weights, frames)
 
     def _count(self, rows: Sequence[int]) -> int:
-        """What the loss is a mean over: utterances, or output steps, <eos> included."""
+        """The number of items in the mean of the loss: utterances, or output steps, <eos> included."""
         if self.augment and self.augment[0].loss_per == "utterance":
             return len(rows)
         return sum(len(self._tokens(index)) + 1 for index in rows)
@@ -173,7 +173,7 @@ def load(batches: Batches, first: int, workers: int, split: Split = WHOLE) -> It
 
 
 class _Order(NamedTuple):
-    """What a worker needs to make a share: its number, and the sounds that lie in shards."""
+    """The input of a worker that makes a share: its number, and the audio that is in shards."""
 
     number: int
     sounds: dict[str, bytes]
@@ -201,7 +201,7 @@ class _Orders:
             yield _Order(number, {u.id: waiting[u.id] for u in needed})
 
     def _utterances(self, number: int) -> list[Utterance]:
-        """Those of a share whose sounds lie in shards."""
+        """The utterances of a share whose audio is in shards."""
         rows = self.batches.rows[number]
         mine = self.split.rows(rows) or [list(rows[:1])]
         found = [self.batches.utterances[index] for part in mine for index in part]

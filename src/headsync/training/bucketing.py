@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from headsync.corpora.manifest import Utterance
 
-FRAMES_PER_SECOND = 100  # unit of training.batch_frames, whatever the features of the model
+FRAMES_PER_SECOND = 100  # unit of training.batch_frames, for all features
 SHARDS_AT_ONCE = 8  # whose utterances are mixed with each other
 P = TypeVar("P")
 
 
 class Share(NamedTuple, Generic[P]):
-    """What one process computes of a batch, in one part or several."""
+    """The share of a batch that one process computes, in one part or several."""
 
     parts: list[P]
-    weights: list[float]  # the share of each part in what the loss of the whole batch is a mean over
+    weights: list[float]  # the share of each part in the mean loss of the whole batch
     size: int  # feature frames or tokens of these parts
 
     @classmethod

@@ -1,7 +1,6 @@
 """Checkpoints: everything needed to resume a run exactly, in one safetensors file, written atomically.
 
-The checkpoint before the last is kept beside it, for the case that the last is damaged later, for example cut by a
-broken disk.
+The previous checkpoint is kept beside it, in case the last one is damaged later, for example by a broken disk.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from headsync.training.run_settings import difference
 
 @dataclass
 class TrainingProgress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     update: int = 0  # updates done
     epoch: int = 0  # epochs done
     batch: int = 0  # batches of the current epoch done
     best: list[tuple[float, int]] = field(default_factory=list)  # score and epoch of the epochs to average, best first
     leader: tuple[float, int] | None = None  # score and epoch of the best epoch
-    settings: dict[str, Any] = field(default_factory=dict)  # those that must not change when the run resumes
+    settings: dict[str, Any] = field(default_factory=dict)  # must not change when the run resumes
     scale: float = 0.0  # loss scale and updates since it last changed, in float16
     growth: int = 0
 
@@ -58,12 +57,12 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress
 
 
 def previous(path: Path) -> Path:
-    """Where the checkpoint before this one is."""
+    """The path of the previous checkpoint."""
     return path.with_stem(path.stem + ".previous")
 
 
 def replace_damaged(path: Path, say: Say) -> None:
-    """Put the checkpoint before the last in its place if the last is damaged."""
+    """Replace the last checkpoint by the previous one if it is damaged."""
     if not path.exists() or not previous(path).exists():
         return
     try:
@@ -98,7 +97,7 @@ def load_checkpoint(
 
 
 def read_progress(path: Path) -> TrainingProgress:
-    """How far the run of a checkpoint has come."""
+    """The progress stored in a checkpoint."""
     with _damaged(path), safe_open(path, "pt") as file:
         progress = TrainingProgress(**json.loads(file.metadata()["progress"]))
         progress.best = [(score, epoch) for score, epoch in progress.best]

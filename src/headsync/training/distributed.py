@@ -1,7 +1,7 @@
-"""The processes of one training run: which this one is, and the few things that they do together.
+"""The processes of one training run: the rank of this process, and the operations that all processes share.
 
-`torchrun` starts them and says in the environment who is who. A run without it is the only one of its kind, and
-nothing here does anything.
+`torchrun` starts the processes and sets their ranks in the environment. Without it, a run has one process, and the
+functions here have no effect.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from headsync.errors import ConfigError, HeadsyncError, TrainingError
 T = TypeVar("T")
 
 CPU = torch.device("cpu")
-PATIENCE = timedelta(seconds=2)  # with a process that has called and may be gone
+PATIENCE = timedelta(seconds=2)  # wait for a reply to this start of the run
 
-_LOST = ("connection", "gloo", "nccl", "socket", "peer")  # how the libraries tell that another process is gone
+_LOST = ("connection", "gloo", "nccl", "socket", "peer")  # words in library errors after another process has ended
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among `count`, and what it computes on."""
+    """The rank of this process among `count`, and its device."""
 
     rank: int = 0
     count: int = 1
@@ -43,14 +43,14 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes, and talks to people."""
+        """Whether this is the process that prints and writes files."""
         return self.rank == 0
 
     def shared(self, make: Callable[[], T]) -> T:
-        """What the first process makes, for all; if it cannot, all of them say why."""
+        """The result of `make` in the first process, for all processes; all of them raise its error."""
         if self.count == 1:
             return make()
-        box: list[Any] = [_told(make) if self.first else None]
+        box: list[Any] = [_result_or_error(make) if self.first else None]
         dist.broadcast_object_list(box, src=0)
         if isinstance(box[0], HeadsyncError):
             raise box[0]
@@ -70,10 +70,10 @@ ALONE = Ranks()
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Meet the other processes of the run, if there are any.
+    """Join the process group of the run, if there are several processes.
 
-    At the end gloo's threads are joined. A thread that still releases a tensor when Python finalises asks for the GIL,
-    is unwound by `pthread_exit` inside a C++ destructor, and aborts the process. The caller must not keep the model.
+    At the end gloo's threads are joined. A thread that releases a tensor while Python finalises requests the GIL, is
+    unwound by `pthread_exit` inside a C++ destructor, and aborts the process. The caller must not keep the model.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
@@ -103,9 +103,9 @@ def joined() -> Iterator[Ranks]:
 def meeting(store: Store, rank: int, count: int) -> str:
     """A name for this start of the run, on which all its processes agree.
 
-    The store outlives processes that were killed and started anew, and so does all that they wrote into it: addresses
-    of the dead, by which the living would wait for ever. The first process makes up a name, all others answer it, and
-    it says whom it has heard. A name from before is found out by that: nobody who lives is on its list.
+    The store outlives restarted processes and keeps the addresses of those that were killed; a process that used them
+    would wait forever. The first process therefore chooses a new name, all others reply to it with their ids, and it
+    publishes the ids that it received. A name from an earlier start is rejected, because its list has no current id.
     """
     own = uuid4().hex
     if rank == 0:
@@ -128,11 +128,11 @@ def device_of(local: int = 0) -> torch.device:
     if not torch.cuda.is_available():
         return CPU
     if local >= torch.cuda.device_count():
-        raise ConfigError(f"there are {torch.cuda.device_count()} GPUs here; start no more processes than that")
+        raise ConfigError(f"there are {torch.cuda.device_count()} GPUs here; start at most one process for each")
     return torch.device("cuda", local)
 
 
-def _told(make: Callable[[], T]) -> T | HeadsyncError:
+def _result_or_error(make: Callable[[], T]) -> T | HeadsyncError:
     try:
         return make()
     except HeadsyncError as error:

@@ -26,7 +26,7 @@ from headsync.training.distributed import Ranks
 class Losses(NamedTuple):
     """The loss of a batch, or of a part of it."""
 
-    joint: Tensor  # a mean over output steps, or over utterances; the gradient is that of this one
+    joint: Tensor  # a mean over output steps, or over utterances; has the gradient
     figures: Mapping[str, Tensor]  # for the log: further means over output steps, without gradient
 
     @property
@@ -46,7 +46,7 @@ class LossTerm(ABC):
 
     @abstractmethod
     def __call__(self, output: Output, batch: Batch) -> Tensor | None:
-        """The mean over output steps; None if this output has nothing to compute it from."""
+        """The mean over output steps; None if this term does not apply to the output."""
 
 
 class CTC(LossTerm):
@@ -90,13 +90,13 @@ class Quantity(LossTerm):
 
 
 def loss_terms(config: TrainingConfig) -> list[LossTerm]:
-    """The terms that a recipe asks for."""
+    """The terms of a recipe."""
     decoder = CrossEntropy(1 - config.ctc_weight, config.label_smoothing)
     return [CTC(config.ctc_weight), decoder, Quantity(1.0)]
 
 
 def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:
-    """The weighted sum of the terms, a mean over output steps or over utterances, and what the log shows of a batch."""
+    """The weighted sum of the terms, a mean over output steps or utterances, and the figures for the log."""
     values = {term.name: (term.weight, value) for term in terms if (value := term(output, batch)) is not None}
     joint = _sum(list(values.values()))
     if per == "utterance":
@@ -108,7 +108,7 @@ def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str
 def merged(parts: Sequence[Losses], weights: Sequence[float], ranks: Ranks) -> dict[str, float]:
     """The figures of a whole batch; `weights` are the shares of the parts in its output steps.
 
-    A part of weight 0 only keeps its process busy, and its figures are ignored.
+    A part of weight 0 only keeps its process in step; its figures are ignored.
     """
     if ranks.count == 1 and len(parts) == 1:
         return {name: float(value) for name, value in parts[0].values.items()}

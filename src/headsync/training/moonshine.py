@@ -1,9 +1,9 @@
-"""Moonshine's weights as a headsync model: encoder and decoder keep what they compute, under the names of this package.
+"""Import of Moonshine's weights into a headsync model.
 
 Moonshine is a family of attention encoder-decoders on samples (Useful Sensors, MIT licence). Three things change: the
 front end's norm over the whole recording becomes a running level, pairs of states become encoder frames (the mean of
-both at first), and CTC is added, whose output layer starts from the embedding. So an imported model is a start for
-training, and what is compared with the original here is all the rest.
+both at first), and CTC is added, whose output layer is initialised from the embedding. An imported model is therefore a
+start for training. All other parts are compared with the original.
 
 Shapes: E width, D head width, N tokens.
 """
@@ -49,7 +49,7 @@ before you use it, and keep the notice of the licence.
 
 ENCODER, DECODER, TOKENIZER = "encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.bin"
 HEADS = 8  # of tiny and base
-BLANK, START, END = 0, 1, 2  # rows of the embedding; Moonshine has no blank, and its padding takes that place
+BLANK, START, END = 0, 1, 2  # rows of the embedding; the blank uses the row of Moonshine's padding
 MOST_DIFFERENCE = 1e-4  # of states and of logits, relative to the largest
 PROJECTIONS = ("proj.MatMul", "dense.MatMul", "fc1.MatMul", "fc2.MatMul")
 
@@ -88,8 +88,8 @@ def import_moonshine(source: Path, out: Path) -> float:
     difference = max(_encoder_difference(model, source), _decoder_difference(model, source, rows))
     if not difference <= MOST_DIFFERENCE:
         raise ModelError(
-            f"{source}: the imported network differs from the graphs by {difference:.1e}, so that they are not those "
-            "of a known Moonshine model; use the float graphs of Moonshine tiny or base"
+            f"{source}: the imported network differs from the graphs by {difference:.1e}, so they are not a known "
+            "Moonshine model; use the float graphs of Moonshine tiny or base"
         )
     write_model(out, config, vocabulary, model)
     write_atomically(out / CARD, CARD_TEXT.format(layers=config.encoder.layers, width=config.network.width).encode())
@@ -108,7 +108,7 @@ def write_model(out: Path, config: Config, vocabulary: Vocabulary, model: Model)
 
 
 def load(model: Model, weights: Weights, source: Path) -> None:
-    """Give a network its weights."""
+    """Load weights into a network."""
     try:
         model.load_state_dict({name: torch.tensor(x) for name, x in weights.items()})
     except RuntimeError as error:
@@ -168,7 +168,7 @@ def _renamed(layer: Weights, names: dict[str, str], ours: str) -> Weights:
 
 
 def _query_key_value(layer: Weights, heads: int) -> npt.NDArray[Any]:
-    """One projection of three; the pairs that Moonshine rotates are neighbours, ours lie in two halves."""
+    """One projection of three; Moonshine rotates pairs of adjacent entries, here a pair spans two halves."""
     q, k, v = (_of(layer, f"self_attn.{name}_proj.weight") for name in "qkv")
     size = len(q) // heads
     rotated = rotated_entries(size)
@@ -212,13 +212,13 @@ def _graph(path: Path) -> Any:
         raise ModelError(f"{path}: there is no such file; name a folder with {ENCODER}, {DECODER} and {TOKENIZER}")
     try:
         return onnx.load(str(path)).graph
-    except Exception as error:  # of the protocol buffers, which have their own kinds
+    except Exception as error:  # protocol buffers have their own error types
         reason = " ".join(str(error).split())[:100]
         raise ModelError(f"{path}: cannot be read as ONNX ({reason}); download it again") from None
 
 
 def _beside(source: Path, name: str) -> Path:
-    """A file in a folder or in the one that contains it."""
+    """A file in a folder or in its parent."""
     return next((path for path in (source / name, source.parent / name) if path.is_file()), source / name)
 
 
@@ -232,7 +232,7 @@ def _vocabulary(path: Path) -> tuple[Vocabulary, list[int]]:
             text = piece.decode()
             Vocabulary("bpe", (text,))
         except (UnicodeDecodeError, DataError):
-            continue  # a byte, a sign, or a piece with a space inside
+            continue  # a byte, a control token, or a piece with a space inside
         if number > END and not text.startswith("<"):
             numbers.setdefault(text, number)
     return Vocabulary("bpe", tuple(numbers)), token_rows(list(numbers.values()))
@@ -282,7 +282,7 @@ def original_states(encoder: RotaryEncoder, samples_BN: Tensor) -> Tensor:
 
 
 def _sound() -> Tensor:
-    """Noise with the rhythm of syllables, two seconds."""
+    """Two seconds of noise, modulated at the rate of syllables."""
     samples = SAMPLE_RATE * 2
     noise = torch.randn(samples, generator=torch.Generator().manual_seed(1))
     return 0.1 * (noise * (1 + torch.sin(torch.arange(samples) * (8 * torch.pi / SAMPLE_RATE))))[None]
@@ -322,6 +322,6 @@ def _run(path: Path, given: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any
                 sizes = [size if isinstance(size, int) else 0 for size in wanted.shape]
                 given[wanted.name] = np.zeros((1, *sizes[1:]), np.float32)
         return session.run(None, given)
-    except Exception as error:  # of many kinds, none of which it shares with others
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{path}: cannot be run ({reason}); download the float graphs of Moonshine again") from None

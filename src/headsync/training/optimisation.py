@@ -33,7 +33,7 @@ CLIP_NORM = 5.0  # as in ESPnet
 
 
 class Updater:
-    """Computes gradients and steps an optimiser, in the precision, parts and processes that the settings ask for."""
+    """Computes gradients and steps an optimiser, in the configured precision, parts and processes."""
 
     def __init__(self, model: nn.Module, optimiser: Optimiser, settings: TrainingConfig, ranks: Ranks) -> None:
         self.model, self.optimiser, self.settings, self.ranks = model, optimiser, settings, ranks
@@ -49,7 +49,7 @@ class Updater:
             self.scaler.load_state_dict({**self.scaler.state_dict(), **state})
 
     def store_scale(self, progress: TrainingProgress) -> None:
-        """Write the loss scale down for a checkpoint."""
+        """Store the loss scale for a checkpoint."""
         if self.scaler:
             state = self.scaler.state_dict()
             progress.scale, progress.growth = float(state["scale"]), int(state["_growth_tracker"])
@@ -102,12 +102,12 @@ class Updater:
 
 def _distributed(model: nn.Module, ranks: Ranks) -> nn.Module:
     devices = [ranks.device] if ranks.device.type == "cuda" else None
-    unused = any(isinstance(module, CIF) for module in model.modules())  # it makes no use of queries
+    unused = any(isinstance(module, CIF) for module in model.modules())  # its queries are unused
     return DistributedDataParallel(model, device_ids=devices, find_unused_parameters=unused)
 
 
 def align_in_float32(mechanisms: Sequence[Any]) -> None:
-    """Let mechanisms attend in float32 where the rest is in half precision: their sums decide where a step halts."""
+    """Run mechanisms in float32 if the rest is in half precision: their sums decide where a step halts."""
     for mechanism in mechanisms:
         mechanism.align = partial(_align_in_float32, mechanism.align)
 

@@ -23,7 +23,7 @@ BAR_COLUMNS = 8
 
 
 class Style(NamedTuple):
-    """How the figures of a task are shown."""
+    """The format of the figures of a task."""
 
     figures: Callable[[Mapping[str, float]], str]  # from running means to a few words
     result: Callable[[Any], str]  # of an evaluated epoch, apart from its loss
@@ -52,19 +52,19 @@ class Report:
 
     def __exit__(self, *reason: object) -> None:
         self.bar.stop()
-        with contextlib.suppress(OSError):  # what matters has been flushed, or its failure was reported
+        with contextlib.suppress(OSError):  # the log has been flushed, or the failure was reported
             self.log.close()
             self.board.close()
 
     def epoch(self, progress: TrainingProgress, batches: int) -> None:
-        """A new epoch begins, or the rest of one."""
+        """Start an epoch, or the rest of one."""
         self.batches = batches
         if self.task is not None:
             self.bar.remove_task(self.task)
         self.task = self.bar.add_task("", total=batches, completed=progress.batch)
 
     def update(self, progress: TrainingProgress, figures: Mapping[str, float], amount: int) -> None:
-        """One update was made, with this number of frames or tokens."""
+        """Record an update with this number of frames or tokens."""
         for name, value in figures.items():
             self.means[name] = SMOOTHING * self.means.get(name, value) + (1 - SMOOTHING) * value
         self._write("train", figures, {"update": progress.update, **figures})
@@ -76,7 +76,7 @@ class Report:
             self._print(f"{self._text(progress)}  batch {progress.batch}/{self.batches}")
 
     def dev(self, progress: TrainingProgress, result: Any) -> None:
-        """An epoch was evaluated."""
+        """Record the evaluation of an epoch."""
         values = {name: value for name, value in result._asdict().items() if value is not None}
         self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
         best = " (best)" if progress.leader and progress.leader[1] == progress.epoch else ""

@@ -1,4 +1,4 @@
-"""SpecAugment: time is warped, bands of bins and stretches of frames are hidden, drawn anew in every epoch."""
+"""SpecAugment: time warping and masks of bins and frames, drawn anew in every epoch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MASKS = 2  # of each kind, as published
 
 
 def augmented(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:
-    """Normalised features, warped and masked as the recipe says."""
+    """Normalised features, warped and masked by the settings of the recipe."""
     return mask(warp(features, config.time_warp_frames, rng), config, rng)
 
 
 def warp(features: FloatArray, most: int, rng: np.random.Generator) -> FloatArray:
-    """A frame, drawn at random, moved by up to `most` frames; the features before and after it are stretched to fit."""
+    """Move a random frame by up to `most` frames; the features before and after it are stretched to fit."""
     frames = len(features)
     if not most or frames <= 2 * most:
         return features
@@ -37,7 +37,7 @@ def stretched(features: FloatArray, frames: int) -> FloatArray:
 
 
 def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:
-    """Normalised features with some bands and stretches set to their mean, which is zero."""
+    """Normalised features with some bands and spans set to their mean, zero."""
     frames, bins = features.shape
     masked = features.copy()
     for _ in range(MASKS if config.frequency_mask_bins else 0):
@@ -48,7 +48,7 @@ def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator)
 
 
 def _span(size: int, most: int, rng: np.random.Generator) -> slice:
-    """A random part of up to `most` places."""
+    """A random span of at most `most`."""
     width = int(rng.integers(0, most + 1))
     first = int(rng.integers(0, size - width + 1))
     return slice(first, first + width)

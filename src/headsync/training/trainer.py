@@ -99,7 +99,7 @@ class Task(ABC, Generic[P, R]):
         """A command to try the trained model with."""
 
     def score(self, result: R) -> float:
-        """What epochs are compared by; the smallest is the best."""
+        """The score by which epochs are compared; the smallest is the best."""
         return result.loss
 
     def candidates(self, progress: TrainingProgress) -> list[tuple[float, int]]:
@@ -112,7 +112,7 @@ class Task(ABC, Generic[P, R]):
 
 
 class Trainer(Generic[P, R]):
-    """A run: a task, how far it has come, and its folder."""
+    """A run: a task, its progress, and its folder."""
 
     def __init__(self, task: Task[P, R], ranks: Ranks, say: Say) -> None:
         self.task, self.ranks, self.say = task, ranks, say
@@ -183,7 +183,7 @@ class Trainer(Generic[P, R]):
                 self.epoch_weights(epoch).unlink(missing_ok=True)
 
     def _rank(self, candidates: list[tuple[float, int]], now: tuple[float, int]) -> None:
-        """Which epoch is the best, and which are averaged: the best, or the last."""
+        """Update the best epoch and the epochs to average, the best or the last."""
         progress, most = self.progress, self.settings.average
         progress.leader = min([now, *([progress.leader] if candidates and progress.leader else [])])
         every = sorted([*candidates, now])
@@ -235,7 +235,7 @@ class Trainer(Generic[P, R]):
 
     @contextmanager
     def _changes(self) -> Iterator[None]:
-        """Around changes that belong together; an exception in between leaves the run inconsistent."""
+        """A context for changes that belong together; an exception inside leaves the run inconsistent."""
         self.consistent = False
         yield
         self.consistent = True
@@ -265,7 +265,7 @@ def train_config(
 def _train(
     config: Config, recipe: Path, start: Callable[[Config, Say, Ranks], Trainer[Any, Any]], say: Say, ranks: Ranks
 ) -> Path:
-    """The trainer ends with this call, before the processes of the run part."""
+    """Train in a separate function: the trainer must be freed before the process group is destroyed."""
     ranks.shared(lambda: replace_damaged(Path(config.training.folder) / CHECKPOINT, say))
     try:
         trainer = start(config, say, ranks)

@@ -1,4 +1,4 @@
-"""What a run starts from: nothing, the weights of another model, or those of its encoder alone."""
+"""Initial weights of a run: random, those of another model, or those of its encoder alone."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
 from headsync.training.batches import statistics_of
 
-OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that mean nothing under another vocabulary
+OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that depend on the vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
 DISTANCES = ".distance_bias"
 LAYERS = "encoder.layers."
 
 
 def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) -> None:
-    """Weights of another model; those that belong to its tokens only where the tokens are the same.
+    """Load the weights of another model; those of tokens only if the vocabularies are equal.
 
-    A decoder that does not fit or that was not trained is not taken. An encoder with more layers than the one it starts
-    from has new ones on top.
+    A decoder that does not fit or was not trained is not used. If the encoder has more layers than the source, the top
+    layers are new.
     """
     if not source:
         return
@@ -40,12 +40,12 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
     try:
         found = load_file(folder / WEIGHTS)
         if _untrained(folder) or not _same_shapes(found, own):
-            say(f"{source}: only the encoder and its CTC are taken; the decoder is another one, or was not trained")
+            say(f"{source}: only the encoder and its CTC are loaded; the decoder differs, or was not trained")
             found = own | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
         found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
         found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
         if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
-            say(f"{source} has other tokens: their embedding and the layers that score them are not taken")
+            say(f"{source}: the vocabulary differs; embedding and output layers are not loaded")
             found |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
         model.load_state_dict(found)
     except (OSError, SafetensorError, RuntimeError, KeyError) as error:
@@ -75,7 +75,7 @@ def _same_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool
 
 
 def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
-    """Biases of distances for windows of another size: the outermost ones stand for those that are missing."""
+    """Distance biases for windows of another size: missing entries repeat the outermost ones."""
     more = (wanted.shape[1] - found.shape[1]) // 2
     if more < 0:
         return found[:, -more:more].contiguous()
@@ -83,7 +83,7 @@ def _of_span(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def take_statistics(path: Path, config: Config, utterances: Sequence[Utterance], say: Say) -> Statistics:
-    """Measured once; or those that the weights to start from are used to."""
+    """The statistics of the run: stored, of the model to start from, or measured now."""
     source, columns = config.training.start_from, config.columns
     if not path.exists() and source:
         Statistics.load(find(source) / STATISTICS, columns).save(path)
