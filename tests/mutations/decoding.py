@@ -102,10 +102,10 @@ MUTATIONS: list[Mutation] = [
         ("tests/decoding/test_lookahead.py",),
     ),
     Mutation(
-        "silence does not move the base",
+        "the gated limit counts from the last halt",
         "decoding/lookahead.py",
-        "return None if spike is None else max(h.t, spike)",
-        "return None if spike is None else h.t",
+        "found = None if spike is None else limit(spike, ahead)",
+        "found = None if spike is None else limit(max(h.t, spike), ahead)",
         ("tests/decoding/test_lookahead.py",),
     ),
     Mutation(

@@ -39,8 +39,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "two continuations share a buffer of frames",
         "engine/frame_buffer.py",
-        "fits = self._used == have and self._parts and end <= self._parts[0].shape[2]",
-        "fits = self._parts and end <= self._parts[0].shape[2]",
+        "fits = self._used == have and self._array is not None and end <= self._array.shape[axis]",
+        "fits = self._array is not None and end <= self._array.shape[axis]",
         ("tests/engine/test_frame_buffer.py",),
     ),
     Mutation(
