@@ -17,10 +17,11 @@ import pytest
 
 import headsync
 from headsync.frontend.audio import mix_down, read_audio
+from recordings import DIGIT_RECORDINGS
 
 PACKAGE = Path(headsync.__file__).parent
 PAGE = (Path(__file__).parent.parent / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-DEMO = PACKAGE / "demo" / "1-slt.flac"
+DEMO = DIGIT_RECORDINGS / "1-slt.flac"
 
 
 class Tracer:
@@ -60,7 +61,7 @@ def listed(heading: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def recognizer() -> headsync.Recognizer:
-    return headsync.Recognizer.load()
+    return headsync.Recognizer.load("digits-en")
 
 
 def test_from_push_to_final(recognizer: headsync.Recognizer) -> None:

@@ -18,14 +18,15 @@ import headsync
 from headsync._arguments import SearchSettings
 from headsync.config import DecodingConfig, EndpointConfig
 from headsync.errors import AudioError, ConfigError
+from recordings import DIGIT_RECORDINGS
 
 ROOT = Path(__file__).parent.parent
-RECORDING = sorted((Path(headsync.__file__).parent / "demo").glob("*.flac"))[0]
+RECORDING = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
 
 
 @pytest.fixture(scope="module")
 def recognizer() -> headsync.Recognizer:
-    return headsync.Recognizer.load()
+    return headsync.Recognizer.load("digits-en")
 
 
 # type checking
@@ -86,7 +87,7 @@ def test_every_setting_of_the_search_is_a_typed_argument() -> None:
         ({"threads": 0}, "threads = 0 must be an integer of 1 or more"),
         ({"hotwords": "nine one one"}, "hotwords = 'nine one one' must be a list"),
         ({"phrases": "nine one one"}, "phrases = 'nine one one' must be a list"),
-        ({"phrases": ["nine", "elephant"]}, 'the phrase "elephant" is not possible'),
+        ({"phrases": ["nine", "ночь"]}, 'the phrase "ночь" is not possible'),
         ({"lm_weight": 0.5}, "lm_weight = 0.5 requires a language model; pass one as lm"),
     ],
 )

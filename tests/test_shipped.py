@@ -19,6 +19,7 @@ from headsync.corpora.manifest import Counts, read_manifest
 from headsync.frontend.audio import mix_down, read_audio, resample
 from headsync.model_folder import CARD, CHECKSUMS, CONFIG, WEIGHTS, shipped
 from prepare_digits import prepare
+from recordings import DIGIT_RECORDINGS
 
 RATE = 16_000
 
@@ -49,6 +50,12 @@ def error_rate(pairs: list[tuple[str, str]]) -> float:
 def test_the_demo_recordings_are_recognised(recognizer: Recognizer, recording: Path) -> None:
     samples, rate = read_audio(recording)
     assert text_of(recognizer, samples, rate) == recording.with_suffix(".txt").read_text().strip()
+
+
+@pytest.mark.parametrize("recording", sorted(DIGIT_RECORDINGS.glob("*.flac")), ids=lambda path: path.stem)
+def test_digit_recordings_are_recognised(digits: Recognizer, recording: Path) -> None:
+    samples, rate = read_audio(recording)
+    assert text_of(digits, samples, rate) == recording.with_suffix(".txt").read_text().strip()
 
 
 @pytest.mark.parametrize("noise", ["nothing", "white", "hum"])

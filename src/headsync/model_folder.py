@@ -48,7 +48,7 @@ CHECKSUMS = "SHA256SUMS"
 EDITABLE = (CONFIG, CARD)  # without a checksum
 LANGUAGE_MODEL = "lm"  # a folder or file inside a model folder, loaded if its weight is above 0
 SHIPPED = Path(__file__).parent / "models"
-DEFAULT = "digits-en"
+DEFAULT = "english"
 
 Weights = dict[str, NDArray[Any]]  # by parameter name
 

@@ -19,6 +19,7 @@ from commands import environment, one_line, run
 from headsync.cli import load_model
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import ModelError
+from recordings import DIGIT_RECORDINGS
 
 # help
 
@@ -82,7 +83,7 @@ def test_errors_are_one_sentence(
 
 @pytest.mark.parametrize("command", ["evaluate", "plot"])
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, command: str) -> None:
-    recording = next((Path(headsync.__file__).parent / "demo").glob("*.flac"))
+    recording = next(DIGIT_RECORDINGS.glob("*.flac"))
     write_manifest(tmp_path / "m.jsonl", [Utterance("a", recording, "one", 1.0)])
     full = tmp_path / "full.png"
     full.symlink_to("/dev/full")

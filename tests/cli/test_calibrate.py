@@ -11,8 +11,9 @@ import headsync
 from commands import one_line, run
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.model_folder import find, load_folder
+from recordings import DIGIT_RECORDINGS
 
-DEMO = Path(headsync.__file__).parent / "demo"
+DEMO = DIGIT_RECORDINGS
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-import headsync
 from fakes_engine import Bigrams, ReadingEngine, TableEngine, nothing_heard, spoken
 from headsync import Final, Partial, Recognizer
 from headsync.attention import MECHANISMS
@@ -34,6 +33,7 @@ from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
 from headsync.training import train
 from random_weights import scrambled
+from recordings import DIGIT_RECORDINGS
 from reference.ctc import prefix_scores
 from reference.decoding import BlockByBlock, FrameByFrame, LabelByLabel, Published
 
@@ -142,7 +142,7 @@ def test_alg1_of_a_trained_model_on_speech(beam: int, ctc: float) -> None:
     """The shipped model in double precision, on words of its vocabulary."""
     folder = load_folder(find("digits-en"))
     model = TorchEngine.load(folder, 1).model.double()
-    samples, rate = read_audio(Path(headsync.__file__).parent / "demo" / "1-slt.flac")
+    samples, rate = read_audio(DIGIT_RECORDINGS / "1-slt.flac")
     assert rate == 16_000
     decoding = DecodingConfig(policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=16)
     final, paper = both(folder, model, samples[:, 0], decoding)

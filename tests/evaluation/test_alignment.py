@@ -12,13 +12,13 @@ import pytest
 import soundfile
 
 from commands import run
-from headsync.cli.demo import RECORDINGS
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import ConfigError, DataError
 from headsync.evaluation import alignment
 from headsync.evaluation.alignment import Aligner, aligned_times, load_aligner
 from headsync.evaluation.latency import TimedWord
 from headsync.frontend.audio import FloatArray, mix_down, read_audio, resample
+from recordings import DIGIT_RECORDINGS
 
 
 class Evenly:
@@ -93,7 +93,7 @@ def test_pocketsphinx_finds_the_words_of_a_recording(tmp_path: Path) -> None:
     """Every word begins and ends in a louder part of the recording, in order, and none is outside of it."""
     pytest.importorskip("pocketsphinx")
     align = load_aligner("pocketsphinx").align
-    recording = sorted(RECORDINGS.glob("*.flac"))[0]
+    recording = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
     samples = resample(mix_down(read_audio(recording)[0]), read_audio(recording)[1])
     text = recording.with_suffix(".txt").read_text().split()
     padded = np.concatenate([np.zeros(8_000, np.float32), samples, np.zeros(16_000, np.float32)])

@@ -10,7 +10,6 @@ import pytest
 import soundfile
 
 from fakes import COST_RATIO, WAIT_SECONDS, FakeRecognizer, FakeSession
-from headsync.cli.demo import RECORDINGS
 from headsync.cli.evaluate import rows
 from headsync.corpora.manifest import Utterance
 from headsync.errors import AudioError
@@ -22,6 +21,7 @@ from headsync.evaluation.timed_session import TimedSession
 from headsync.events import Event, Stops
 from headsync.frontend.audio import read_audio
 from headsync.recognizer import Recognizer
+from recordings import DIGIT_RECORDINGS
 
 
 def utterance(folder: Path, name: str, text: str, seconds: float) -> Utterance:
@@ -181,7 +181,7 @@ def test_r_is_averaged_over_recordings(utterances: list[Utterance]) -> None:
 
 def test_the_cutting_of_the_audio_changes_no_figure_on_the_audio_clock() -> None:
     """Also not LAAL, which compares the times of events with the length of the audio."""
-    recognizer, recording = Recognizer.load(), sorted(RECORDINGS.glob("*.flac"))[0]
+    recognizer, recording = Recognizer.load("digits-en"), sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
     samples, rate = read_audio(recording)
     figures = []
     for piece in (len(samples), 1600, 777, 331):

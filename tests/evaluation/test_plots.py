@@ -12,7 +12,6 @@ import soundfile
 from typer.testing import CliRunner
 
 from headsync.cli.app import app
-from headsync.cli.demo import RECORDINGS
 from headsync.engine.tracing import TracedStep
 from headsync.errors import ConfigError, HeadsyncError
 from headsync.evaluation.plots import END, AttentionMaps, _keys_of, attention_of, draw, picture
@@ -20,14 +19,15 @@ from headsync.events import Final
 from headsync.frontend.audio import read_audio, stream_audio
 from headsync.recognizer import Recognizer
 from headsync.text.vocabulary import Vocabulary
+from recordings import DIGIT_RECORDINGS
 
-RECORDING = sorted(RECORDINGS.glob("*.flac"))[0]
+RECORDING = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
 
 
 @cache
 def recognised() -> str:
     """The result of the default model for the recording."""
-    (final,) = Recognizer.load().transcribe(*read_audio(RECORDING))
+    (final,) = Recognizer.load("digits-en").transcribe(*read_audio(RECORDING))
     return final.text
 
 
@@ -62,7 +62,7 @@ def test_texts_and_halts_are_those_of_the_recogniser_in_every_utterance() -> Non
     rate = pieces[0][1]
     silence = np.zeros((3 * rate, *pieces[0][0].shape[1:]), np.float32)
     pieces = [*pieces, (silence, rate), *pieces]
-    finals = Recognizer.load().transcribe(np.concatenate([samples for samples, _ in pieces]), rate)
+    finals = Recognizer.load("digits-en").transcribe(np.concatenate([samples for samples, _ in pieces]), rate)
     found = attention_of(None, pieces)
     assert len(finals) == 2
     for final, attention in zip(finals, found, strict=True):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from commands import run
-from headsync.cli.demo import RECORDINGS
 from headsync.config import Config
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport, Method, UtteranceResult, evaluate, summarise
 from headsync.evaluation.tuning import Budget, Point, choose, grid, measure_points, pareto_front, with_budget
 from headsync.recognizer import Recognizer
+from recordings import DIGIT_RECORDINGS
 
 B = Budget(320.0, 1.0, 1.2)
 POINTS = [
@@ -46,12 +46,12 @@ def test_a_budget_becomes_settings_of_a_model() -> None:
 
 @pytest.fixture(scope="module")
 def utterances() -> list[Utterance]:
-    paths = sorted(RECORDINGS.glob("*.flac"))[:2]
+    paths = sorted(DIGIT_RECORDINGS.glob("*.flac"))[:2]
     return [Utterance(path.stem, path, path.with_suffix(".txt").read_text().strip(), 1.0) for path in paths]
 
 
 def test_a_measured_point_is_not_measured_again(utterances: list[Utterance], tmp_path: Path) -> None:
-    recognizer, asked, seen = Recognizer.load(), list[Budget](), list[tuple[int, int]]()
+    recognizer, asked, seen = Recognizer.load("digits-en"), list[Budget](), list[tuple[int, int]]()
 
     def measure(budget: Budget, progress: Callable[[int, int], None]) -> EvaluationReport:
         asked.append(budget)

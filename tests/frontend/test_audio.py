@@ -14,19 +14,19 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import headsync
 from audio_files import CODECS, encode
 from commands import environment
 from headsync import Recognizer
 from headsync.errors import AudioError
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray, Resampler, mix_down, read_audio, resample, stream_audio
+from recordings import DIGIT_RECORDINGS
 
-DEMO = sorted((Path(headsync.__file__).parent / "demo").glob("*.flac"))[0]
+DEMO = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
 
 
 @pytest.fixture(scope="module")
 def recognizer() -> Recognizer:
-    return Recognizer.load()
+    return Recognizer.load("digits-en")
 
 
 def noise(length: int, seed: int = 0) -> FloatArray:

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import headsync
 from headsync.frontend.audio import mix_down, read_audio
 from headsync.recognizer import Recognizer
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from isolated_client import IsolatedClient, isolated_client
+from recordings import DIGIT_RECORDINGS
 from serving import Running, run
 
-DEMO = Path(headsync.__file__).parent / "demo"
+DEMO = DIGIT_RECORDINGS
 
 
 @pytest.fixture(scope="session")
 def recognizer() -> Recognizer:
-    return Recognizer.load()
+    return Recognizer.load("digits-en")
 
 
 @pytest.fixture(scope="session")
