@@ -76,7 +76,8 @@ def run(
 @contextmanager
 def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`headsync serve` on a free port, and the line with its addresses."""
-    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", *options]
+    model = [] if "--model" in options else ["--model", "digits-en"]
+    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", *model, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

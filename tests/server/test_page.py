@@ -97,7 +97,7 @@ def settled(page: Any, state: str = "done") -> None:
 
 @cache
 def transcribed(path: Path, form: str = "text") -> str:
-    result = CliRunner().invoke(app, ["transcribe", str(path), "--format", form])
+    result = CliRunner().invoke(app, ["transcribe", str(path), "--format", form, "--model", "digits-en"])
     assert result.exit_code == 0
     return result.stdout
 

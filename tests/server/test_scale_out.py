@@ -75,7 +75,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def server(port: int) -> Iterator[subprocess.Popen[str]]:
     """A server process that has loaded its model."""
-    words = [sys.executable, "-m", "headsync", "serve", "--port", str(port), "--drain-seconds", "600"]
+    words = [sys.executable, "-m", "headsync", "serve", "--model", "digits-en", "--port", str(port)]
+    words += ["--drain-seconds", "600"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

@@ -128,7 +128,7 @@ def free_port() -> int:
 @contextmanager
 def two_processes(port: int) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """`headsync serve --workers 2`, and its processes while they are still loading."""
-    words = [sys.executable, "-m", "headsync", "serve", "--port", str(port), "--workers", "2"]
+    words = [sys.executable, "-m", "headsync", "serve", "--model", "digits-en", "--port", str(port), "--workers", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             while len(workers := workers_of(process.pid)) < 2:
@@ -172,7 +172,7 @@ def test_a_process_that_dies_before_it_is_ready_ends_the_others() -> None:
 
 def test_ctrl_c_while_the_processes_load_prints_nothing() -> None:
     """Ctrl-C reaches every process of the group; the workers leave it to the supervisor."""
-    words = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--workers", "2"]
+    words = [sys.executable, "-m", "headsync", "serve", "--model", "digits-en", "--port", "0", "--workers", "2"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
