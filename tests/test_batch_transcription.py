@@ -102,7 +102,7 @@ def test_failed_utterances_are_retried(archive: Path, tmp_path: Path) -> None:
 def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped model with another setting in its own folder."""
     folder = tmp_path_factory.mktemp("models") / "other"
-    shutil.copytree(find("digits-en"), folder)
+    shutil.copytree(find(), folder)
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("beam = 5", "beam = 2"))
     return folder
@@ -111,7 +111,7 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"model": "other"}, r"model digits-en \([0-9a-f]{8}\) -> other \([0-9a-f]{8}\)"),
+        ({"model": "other"}, r"model english \([0-9a-f]{8}\) -> other \([0-9a-f]{8}\)"),
         ({"settings": (("beam", 2),)}, r"beam not set -> 2"),
         ({"hotwords": (("one", 2.0),)}, r"hotwords not set -> \[\['one', 2\.0\]\]"),
         ({"phrases": ("one",)}, r"phrases not set -> \['one'\]"),
@@ -132,7 +132,7 @@ def test_texts_of_another_model_or_other_settings_are_never_taken_over(
 def test_the_same_model_under_another_path_continues(archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     transcribe(Job(), archive, out, here, nobody)
-    shutil.copytree(find("digits-en"), tmp_path / "copy")
+    shutil.copytree(find(), tmp_path / "copy")
     same = Job(str(tmp_path / "copy"), settings=(("engine", "auto"), ("beam", None)))
     assert transcribe(same, archive, out, here, nobody).before == 14
 

@@ -26,14 +26,14 @@ RECORDING = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
 
 @cache
 def recognised() -> str:
-    """The result of the default model for the recording."""
+    """The text of the recording."""
     (final,) = Recognizer.load("digits-en").transcribe(*read_audio(RECORDING))
     return final.text
 
 
 @pytest.fixture(scope="module")
 def seen() -> AttentionMaps:
-    (attention,) = attention_of(None, stream_audio(RECORDING))
+    (attention,) = attention_of("digits-en", stream_audio(RECORDING))
     return attention
 
 
@@ -63,7 +63,7 @@ def test_texts_and_halts_are_those_of_the_recogniser_in_every_utterance() -> Non
     silence = np.zeros((3 * rate, *pieces[0][0].shape[1:]), np.float32)
     pieces = [*pieces, (silence, rate), *pieces]
     finals = Recognizer.load("digits-en").transcribe(np.concatenate([samples for samples, _ in pieces]), rate)
-    found = attention_of(None, pieces)
+    found = attention_of("digits-en", pieces)
     assert len(finals) == 2
     for final, attention in zip(finals, found, strict=True):
         assert attention.text == final.text
