@@ -30,7 +30,8 @@ class TcpConnection:
         rate: ConnectionRate = ConnectionRate(None),  # noqa: B008
     ) -> None:
         self._reader, self._writer, self._max_bytes, self._rate = reader, writer, max_bytes, rate
-        self.address, self.port, *_ = writer.get_extra_info("peername") or ("", 0)  # None after a reset
+        peer: tuple[Any, ...] = writer.get_extra_info("peername") or ("", 0)  # None after a reset
+        self.address, self.port = peer[:2]
         self.scope: dict[str, Any] = {CLIENTS: (address_client(self.address),)}
 
     async def accept(self) -> None:
