@@ -191,7 +191,7 @@ def compare(ours: dict[str, list[dict[str, object]]], theirs: dict[str, list[tup
         pairs = [
             (w[kind], t[place]) for name in ours.keys() & theirs for w, t in zip(ours[name], theirs[name], strict=True)
         ]
-        d = np.array([float(str(a)) - b for a, b in pairs])
+        d = np.array([float(str(a)) - float(b) for a, b in pairs])
         five = ", ".join(f"{q} %: {np.percentile(d, q):+.3f}" for q in (5, 25, 50, 75, 95))
         print(f"{kind}: {len(d)} words, median absolute difference {np.median(np.abs(d)):.3f} s; {five}")
 

@@ -83,7 +83,7 @@ def background() -> Iterable[Row]:
     rng, length = np.random.default_rng(0), int(BACKGROUND * RATE)
     time_N = np.arange(length) / RATE
     yield save("silence", rng.normal(0, 1e-4, length), "")
-    yield save("hum", 0.05 * sum(np.sin(2 * np.pi * 50 * k * time_N) / k for k in range(1, 8)), "")
+    yield save("hum", 0.05 * np.sum([np.sin(2 * np.pi * 50 * k * time_N) / k for k in range(1, 8)], 0), "")
     yield save("white-noise", rng.normal(0, 0.05, length), "")
     chords = [
         sum(

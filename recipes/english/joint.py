@@ -95,13 +95,13 @@ def background(utterances: Sequence[Utterance], rng: np.random.Generator) -> np.
         samples += noise(length, rng)
     elif kind < 0.7:
         for _ in range(int(rng.integers(4, 9))):
-            voice = levelled(samples_of(utterances[rng.integers(len(utterances))]))
+            voice = levelled(samples_of(utterances[int(rng.integers(len(utterances)))]))
             samples += np.resize(np.roll(voice, int(rng.integers(len(voice)))), length)
     elif kind < 0.85:
         time_N = np.arange(length) / RATE
         for _ in range(int(rng.integers(1, 5))):
             note = 110.0 * 2 ** (rng.integers(0, 48) / 12)
-            samples += sum(np.sin(2 * np.pi * k * note * time_N) / k for k in range(1, 6)).astype(np.float32)
+            samples += np.sum([np.sin(2 * np.pi * k * note * time_N) / k for k in range(1, 6)], 0, dtype=np.float32)
     return levelled(samples) * np.float32(10 ** (-rng.uniform(0, 30) / 20)) if samples.any() else samples
 
 
