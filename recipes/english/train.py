@@ -5,8 +5,8 @@
     python recipes/english/train.py --evaluate        # WER of CTC alone and of the decoder alone on cached dev states
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
-the frames: pairs of states, one every 48 ms. CTC has one feed-forward block; its output layer starts from the decoder's
-embedding. Loss = 0.3 CTC + 0.7 cross-entropy. Half of the cross-entropy is to the text, half to the teacher's
+the frames: pairs of states, one every 48 ms. CTC has one feed-forward block and the decoder's embedding as output
+layer. Loss = 0.3 CTC + 0.7 cross-entropy. Half of the cross-entropy is to the text, half to the teacher's
 probabilities (`targets.py`). A step sees the frames up to a look-ahead after its token's CTC spike (forced alignment
 with the current CTC), so steps learn to halt in time. The first updates do not halt, and CTC's large first gradients do
 not reach the frames. The rate rises, stays constant, and falls to zero over the last third of the updates; the moving
@@ -41,26 +41,30 @@ FOLDER = RUNS / "train/last"
 MECHANISM = "hs-dacs"
 CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.3, 0.5, 1.0
 UNTRUNCATED = 200  # first updates, in which no step is halted
+UNLIMITED = 1000  # first updates without limits: until CTC can align
 LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
 FRAMES = 8000  # of a batch, over all processes
 CTC_RATE = 2.0  # factor of the rate for CTC's own layers
+CTC_SCALE = 0.3  # of CTC's logits at the start
 SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
 FITTED = 200  # utterances for the biases of the conversion
 
 
 class CTC(nn.Module):
-    """Logits of the pieces and the blank for each frame."""
+    """Logits of the pieces and the blank for each frame. The output layer is the decoder's embedding and a bias."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.inner, self.outer = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
         self.last = nn.LayerNorm(WIDTH)
-        self.out = nn.Linear(WIDTH, tokens)
+        nn.init.constant_(self.last.weight, CTC_SCALE)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
+        self._embedding = (embedding,)  # in a tuple it is no submodule: the decoder saves its weights
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD + self.outer(F.gelu(self.inner(self.norm(x_BTD))))
-        return self.out(self.last(x))
+        return F.linear(self.last(x), self._embedding[0].weight, self.bias)
 
 
 class Teacher:
@@ -97,33 +101,31 @@ class Recogniser(nn.Module):
 
     def __init__(self, mechanism: str, tokens: int) -> None:
         super().__init__()
-        self.decoder, self.ctc = OnlineDecoder(mechanism, tokens), CTC(tokens)
+        self.decoder = OnlineDecoder(mechanism, tokens)
+        self.ctc = CTC(self.decoder.embed_tokens)
 
     @staticmethod
     def converted(mechanism: str, vocabulary: Vocabulary, cache: str) -> Recogniser:
-        """Moonshine's decoder with fitted biases, CTC's output layer from the decoder's embedding."""
+        """Moonshine's decoder with fitted biases."""
         recogniser = Recogniser(mechanism, len(vocabulary))
-        recogniser.decoder = OnlineDecoder.pretrained(mechanism, vocabulary)
+        recogniser.decoder.load_state_dict(OnlineDecoder.pretrained(mechanism, vocabulary).state_dict())
         explained = fit(recogniser.decoder, some_batches(cache, FITTED, vocabulary))
         print("variance of log Z explained, by layer:", [round(value, 3) for value in explained], flush=True)
-        with torch.no_grad():
-            recogniser.ctc.out.weight.copy_(0.3 * recogniser.decoder.embed_tokens.weight)
-            recogniser.ctc.out.bias.zero_()
         return recogniser
 
     def losses(
-        self, batch: Batch, soft: Soft, halting: bool, lookahead: int, teacher: Teacher | None = None
+        self, batch: Batch, soft: Soft, halting: bool, lookahead: int | None, teacher: Teacher | None = None
     ) -> tuple[Tensor, Tensor]:
         """CTC, and cross-entropy plus the shortfall of the sums, both per token.
 
-        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
+        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream; None: to all.
         """
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         with mixed_precision():
             ctc_logits = self.ctc(frames if halting else frames.detach())
         log_p, lengths = ctc_logits.float().log_softmax(-1), (batch.targets >= 0).sum(-1) - 1
         frames_B, targets = seen.sum(-1), batch.targets.clamp(min=0)
-        limits = token_limits(log_p.detach(), targets, frames_B, lengths, lookahead) if halting else None
+        limits = None if lookahead is None else token_limits(log_p.detach(), targets, frames_B, lengths, lookahead)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, halting, limits)
         entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
@@ -219,7 +221,8 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     for batch, soft in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
-        lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
+        drawn = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
+        lookahead = drawn if run.updates >= UNLIMITED else None
         ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED, lookahead, teacher)
         (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
         run.update()
@@ -253,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", default="train")
     parser.add_argument("--test", default="dev", help="cache to measure on")
-    parser.add_argument("--updates", type=int, default=8000)
+    parser.add_argument("--updates", type=int, default=3000)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--evaluate", action="store_true", help="measure only")

@@ -142,7 +142,7 @@ def build(least: int) -> tuple[list[str], list[int], Counter[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--least", type=int, default=30, help="minimum number of occurrences of a piece")
+    parser.add_argument("--least", type=int, default=5, help="minimum number of occurrences of a piece")
     pieces, rows, words = build(parser.parse_args().least)
     FILE.write_text(json.dumps({"pieces": pieces, "rows": rows}, ensure_ascii=False))
     vocabulary, full = Vocabulary(), Merges(all_pieces())

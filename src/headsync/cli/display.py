@@ -34,7 +34,7 @@ class Lines(AbstractContextManager["Lines"]):
 
     def show(self, event: Event) -> None:
         if self._timeline and isinstance(event, Partial | Final):
-            mark = "." if isinstance(event, Final) else ""
+            mark = "." if isinstance(event, Final) and not event.text.endswith((".", "?", "!")) else ""
             typer.echo(f"{self._prefix}{event.time_seconds:6.2f} s  {event.text}{mark}")
         elif isinstance(event, Final):
             typer.echo(f"{self._prefix}{event.text}")
