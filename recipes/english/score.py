@@ -1,34 +1,18 @@
-"""Word error rate after Whisper's English normaliser (`pip install whisper-normalizer`)."""
+"""Word error rate after Whisper's English normaliser."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import jiwer
-from speech import RUNS
 
-EXTRA = RUNS / "venv/site"
-INSTALL = f"pip install --target {EXTRA} --no-deps whisper-normalizer more-itertools regex"
-
-
-@cache
-def _normaliser() -> Any:
-    if EXTRA.is_dir():
-        sys.path.append(os.fspath(EXTRA))
-    try:
-        from whisper_normalizer.english import EnglishTextNormalizer
-    except ImportError as error:
-        raise SystemExit(f"{error}; remedy: {INSTALL}") from error
-    return EnglishTextNormalizer()
+from headsync.evaluation.normalise import normaliser
 
 
 @cache
 def normalised(text: str) -> str:
-    return str(_normaliser()(text))
+    return normaliser("english")(text)
 
 
 def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:

@@ -41,6 +41,7 @@ class Normaliser(Enum):
     """Text normalisation before errors are counted."""
 
     none = "none"
+    words = "words"
     english = "english"
 
 

@@ -1,0 +1,113 @@
+"""The English recipe: vocabulary, forced alignment, texts, the streaming encoder and the conversion."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from convert import Batch, OnlineDecoder, fit, padded_batch
+from label import formatted
+from moonshine import WIDTH, Encoder, Shape
+from train import CTC, ctc_spikes, token_limits
+from vocabulary import SPACE, Merges
+
+NUMBERS = {piece: n for n, piece in enumerate([SPACE, *"abcdn", "an", SPACE + "b", SPACE + "ban", "and"])}
+
+
+def test_pieces_with_smaller_numbers_are_merged_first() -> None:
+    merges = Merges(NUMBERS)
+    assert merges.spell(SPACE + "band") == (SPACE + "ban", "d")
+    assert merges.spell(SPACE + "and") == (SPACE, "and")
+    assert [NUMBERS[SPACE + "ban"], NUMBERS["d"]] == merges.encode("ban?d")
+
+
+def test_every_kept_piece_can_be_reached_by_merges() -> None:
+    assert set(Merges(NUMBERS).halves(SPACE + "ban")) == {SPACE, "b", "a", "n", "an", SPACE + "b"}
+
+
+def best_path(log_p_TV: np.ndarray, text: list[int]) -> list[int]:
+    """First frames of the tokens on the most likely path, over all paths."""
+    T, best, found = len(log_p_TV), -np.inf, list[int]()
+    for starts in combinations(range(T), len(text)):
+        for ends in combinations(range(1, T + 1), len(text)):
+            labels = np.zeros(T, int)
+            spans = list(zip(text, starts, ends, strict=True))
+            if any(end <= start for _, start, end in spans):
+                continue
+            if any(b[1] < a[2] + (a[0] == b[0]) for a, b in zip(spans, spans[1:], strict=False)):
+                continue
+            for token, start, end in spans:
+                labels[start:end] = token
+            score = log_p_TV[np.arange(T), labels].sum()
+            if score > best:
+                best, found = score, list(starts)
+    return found
+
+
+@pytest.mark.parametrize("text", [[1], [1, 2], [2, 2], [1, 2, 1]])
+def test_spikes_are_those_of_the_most_likely_path(text: list[int]) -> None:
+    log_p = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(len(text))).mul(2).log_softmax(-1)
+    frames = torch.tensor([6, 5])
+    found = ctc_spikes(log_p, torch.tensor([text, text]), frames, torch.full((2,), len(text)))
+    for row, count in enumerate(frames.tolist()):
+        assert found[row].tolist() == best_path(log_p[row, :count].numpy(), text)
+
+
+def test_the_last_step_has_no_limit() -> None:
+    logits = torch.tensor([2.0, 0.0, 0.0]).repeat(1, 8, 1)
+    logits[0, 2, 1] += 5
+    logits[0, 5, 2] += 5
+    limits = token_limits(logits.log_softmax(-1), torch.tensor([[1, 2, 0]]), torch.tensor([8]), torch.tensor([2]), 2)
+    assert limits.tolist() == [[4, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("reference", "teacher", "text"),
+    [
+        ("HELLO MISTER SMITH", "Hello, Mr. Smith!", "Hello, Mr. Smith!"),
+        ("the cat sat", "The hat sat.", "The cat sat."),
+        ("unread words", "", "Unread words"),
+    ],
+)
+def test_the_reference_s_words_get_the_teacher_s_formatting(reference: str, teacher: str, text: str) -> None:
+    assert formatted(reference, teacher) == text
+
+
+@pytest.mark.parametrize("shape", [Shape(12, 4, 4), Shape(20, 6, 2), Shape(7, 3, 0)])
+@torch.no_grad()
+def test_blocks_in_parallel_are_the_steps_of_a_stream(shape: Shape) -> None:
+    torch.manual_seed(1)
+    encoder, x = Encoder().eval(), torch.randn(1, 30, WIDTH)
+    parallel, caches, steps = encoder.blocks(x, shape), None, []
+    for start in range(0, 30, shape.centre):
+        states, caches = encoder.step(x[:, start : start + shape.centre + shape.right], caches, shape)
+        steps.append(states)
+    torch.testing.assert_close(torch.cat(steps, 1), parallel, atol=2e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_a_converted_decoder_is_near_the_softmax_decoder() -> None:
+    """With energies that are small, log Z is nearly constant, and the fit is nearly exact."""
+    torch.manual_seed(2)
+    softmax = OnlineDecoder("softmax", 11).eval()
+    batch: Batch = padded_batch([torch.randn(24, WIDTH), torch.randn(24, WIDTH)], [[3, 4, 5, 6], [7, 8, 9, 10]])
+    online = OnlineDecoder("hs-dacs", 11).eval()
+    online.load_state_dict(softmax.state_dict(), strict=False)
+    frames, seen = online.stack(batch.states, batch.seen)
+    wanted, _ = softmax(batch.inputs, frames, seen, False)
+    unfitted, _ = online(batch.inputs, frames, seen, False)
+    assert min(fit(online, [batch])) > 0.9
+    found, step = online(batch.inputs, frames, seen, False)
+    assert (found - wanted).abs().max() < 0.1 * (unfitted - wanted).abs().max()
+    torch.testing.assert_close(step.sums, torch.ones(()).expand_as(step.sums), atol=0.15, rtol=0)
+
+
+def test_ctc_and_decoder_share_one_matrix() -> None:
+    decoder = OnlineDecoder("hs-dacs", 11)
+    ctc = CTC(decoder.embed_tokens)
+    assert not any("embed" in name for name in ctc.state_dict())
+    ctc(torch.randn(1, 1, WIDTH))[0, 0, 3].backward()
+    gradient = decoder.embed_tokens.weight.grad
+    assert gradient is not None and gradient.abs().sum(1).nonzero().flatten().tolist() == [3]
