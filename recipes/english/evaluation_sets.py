@@ -8,12 +8,16 @@
 - hour: chapters of dev-clean joined with pauses, one recording of an hour; hour-utterances: the same utterances alone.
 - background: five minutes each of silence, hum, white noise, music (chords) and babble of eight voices of dev-clean;
   its text is empty, so every recognised word is an error.
+- synthetic: sentences of dev-clean-300 by the voices of flite (if it is installed), with the word times of the
+  synthesis in synthetic.words.json: a check of `aligner.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "digits"))
 
 FOLDER = RUNS / "sets"
 HOUR, BACKGROUND = 3600.0, 300.0  # seconds
+SYNTHETIC, VOICES = 80, ("slt", "rms", "awb", "kal16")
 Row = dict[str, object]
 
 
@@ -102,6 +107,47 @@ def background() -> Iterable[Row]:
     yield save("babble", 0.3 * babble / np.abs(babble).max(), "")
 
 
+def flite(*arguments: str) -> list[tuple[str, float]]:
+    """Run flite; phones with their ends in seconds (0 if not requested)."""
+    printed = subprocess.run(["flite", *arguments], capture_output=True, text=True, check=True).stdout.split()
+    return [(phone, float(end or 0)) for phone, _, end in (item.partition(":") for item in printed)]
+
+
+def phones_of(word: str) -> int:
+    return sum(phone != "pau" for phone, _ in flite("-ps", "-t", word, "-o", "none"))
+
+
+def spoken(text: str, name: str, voice: str) -> tuple[Row, list[dict[str, object]]] | None:
+    """A synthetic recording and its words with times; None if the words alone do not have the phones of the text."""
+    path = FOLDER / "audio" / f"{name}.wav"
+    segments = flite("-psdur", "-voice", voice, "-t", text, "-o", str(path))
+    phones = [
+        (begin, end)
+        for (_, begin), (phone, end) in zip([("", 0.0), *segments], segments, strict=False)
+        if phone != "pau"
+    ]
+    words, place = list[dict[str, object]](), 0
+    for word in text.split():
+        count = phones_of(word)
+        if not 0 < count <= len(phones) - place:
+            return None
+        words.append({"text": word, "start": phones[place][0], "end": phones[place + count - 1][1]})
+        place += count
+    if place != len(phones):
+        return None
+    known: Row = {"id": name, "audio": str(path), "text": text, "speaker": voice}
+    return known | {"seconds": sf.info(path).duration}, words
+
+
+def synthetic(sentences: Iterable[str]) -> None:
+    """Write the set `synthetic` and its word times."""
+    found = [spoken(text, f"synthetic-{n}", VOICES[n % len(VOICES)]) for n, text in enumerate(sentences)]
+    made = [one for one in found if one is not None]
+    write("synthetic", (line for line, _ in made))
+    times = {str(line["id"]): words for line, words in made}
+    (FOLDER / "synthetic.words.json").write_text(json.dumps(times))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared", type=Path)
@@ -119,6 +165,8 @@ def main() -> None:
     write("hour", [whole])
     write("hour-utterances", utterances)
     write("background", background())
+    if shutil.which("flite"):
+        synthetic((u.text or "").lower() for u in fixed_subset(dev, SYNTHETIC))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def build(config: Config, classes: int, encoder: Encoder, recogniser: Recogniser
     weights["encoder.pair.weight"] = decoder["stack.pair.weight"]
     for theirs, ours in CTC.items():
         weights |= {f"ctc.{ours}.{kind}": ctc[f"{theirs}.{kind}"] for kind in ("weight", "bias")}
-    weights |= {f"ctc.out.{kind}": ctc[f"out.{kind}"][rows[:-1]] for kind in ("weight", "bias")}
+    weights["ctc.bias"] = ctc["bias"][rows[:-1]]
     if config.decoder.attention == "softmax":  # it has no energy bias
         weights = {name: x for name, x in weights.items() if not name.endswith("energy_bias")}
     moonshine.load(model, weights, RUNS)
@@ -120,7 +120,7 @@ def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Enco
     if arguments.decoder not in (None, "none"):
         recogniser.load_state_dict(load_file(Path(arguments.decoder) / "model.safetensors"))
     else:
-        recogniser.decoder = OnlineDecoder.pretrained(arguments.mechanism, vocabulary).eval()
+        recogniser.decoder.load_state_dict(OnlineDecoder.pretrained(arguments.mechanism, vocabulary).state_dict())
     return encoder, recogniser
 
 

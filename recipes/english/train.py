@@ -92,7 +92,7 @@ def unexplained(ours: list[Tensor], theirs: list[Tensor], counted_BL: Tensor) ->
     for x, y in zip(ours, theirs, strict=True):
         wanted = y[counted_BL].float()
         spread = (wanted - wanted.mean(0)).square().sum()
-        parts.append((x[counted_BL].float() - wanted).square().sum() / spread)
+        parts.append((x[counted_BL].float() - wanted).square().sum() / spread.clamp(min=1e-6))
     return torch.stack(parts).mean()
 
 
@@ -130,7 +130,8 @@ class Recogniser(nn.Module):
             logits, step = self.decoder(batch.inputs, frames, seen, halting, limits)
         entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
         if teacher is not None:
-            entropy = entropy + OUTPUT_WEIGHT * unexplained(step.outputs, teacher.outputs(batch), batch.targets >= 0)
+            counted = (batch.targets >= 0) & (lengths > 0)[:, None]  # the teacher invents words in background
+            entropy = entropy + OUTPUT_WEIGHT * unexplained(step.outputs, teacher.outputs(batch), counted)
         log_p_TBV = log_p.transpose(0, 1)
         ctc = F.ctc_loss(log_p_TBV, targets, frames_B, lengths, zero_infinity=True, reduction="sum")
         return ctc / lengths.sum().clamp(min=1), entropy
@@ -245,8 +246,8 @@ def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[B
     states, rng = States(name), np.random.default_rng([SEED, updates])
     rank, ranks = dist.get_rank(), dist.get_world_size()
     while True:
-        targets, rows = Targets(), [row for row in read_index(name) if row["text"]]
-        parts = list(length_batches(rows, FRAMES // ranks, rng))
+        targets = Targets()
+        parts = list(length_batches(read_index(name), FRAMES // ranks, rng))
         for part in parts[rank : len(parts) // ranks * ranks : ranks]:
             batch = collate(part, states, vocabulary)
             yield batch, targets.batch([row["id"] for row in part], batch.targets)
