@@ -92,7 +92,7 @@ def loss(head: Head, states: Sequence[Tensor], texts: Sequence[Sequence[int]]) -
 
 
 def train(updates: int) -> None:
-    """About two passes over train-clean-5; the states stay in memory."""
+    """Passes over train-clean-5; the states stay in memory."""
     encoder, rng = Encoder.pretrained().eval(), np.random.default_rng(1)
     run = Run(Head(), Schedule(1e-3, 50, updates, 0.99), FOLDER)
     utterances = read_manifest("librispeech", "train")
@@ -120,7 +120,7 @@ def best_path(log_p_TC: np.ndarray, classes: Sequence[int]) -> list[int]:
     extended = [0] + [c for letter in classes for c in (letter, 0)]
     T, S = len(log_p_TC), len(extended)
     emission_TS = log_p_TC[:, extended]
-    skips = np.array([s >= 2 and extended[s] and extended[s] != extended[s - 2] for s in range(S)])
+    skips = np.array([s >= 2 and extended[s] not in (0, extended[s - 2]) for s in range(S)])
     score, back = np.full(S, -np.inf), np.zeros((T, S), np.int8)
     score[:2] = emission_TS[0, :2]
     for t in range(1, T):
@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["train", "align", "check", "known"])
     parser.add_argument("manifest", type=Path, nargs="?")
-    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--updates", type=int, default=1600)
     parser.add_argument("--limit", type=int)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

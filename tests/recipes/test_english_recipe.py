@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 import torch
+from aligner import best_path as aligned
 from convert import Batch, OnlineDecoder, fit, padded_batch
 from label import formatted
 from moonshine import WIDTH, Encoder, Shape
@@ -36,7 +37,7 @@ def best_path(log_p_TV: np.ndarray, text: list[int]) -> list[int]:
             spans = list(zip(text, starts, ends, strict=True))
             if any(end <= start for _, start, end in spans):
                 continue
-            if any(b[1] < a[2] + (a[0] == b[0]) for a, b in zip(spans, spans[1:], strict=False)):
+            if any(b[1] < a[2] + (a[0] == b[0]) for a, b in pairwise(spans)):
                 continue
             for token, start, end in spans:
                 labels[start:end] = token
@@ -110,4 +111,11 @@ def test_ctc_and_decoder_share_one_matrix() -> None:
     assert not any("embed" in name for name in ctc.state_dict())
     ctc(torch.randn(1, 1, WIDTH))[0, 0, 3].backward()
     gradient = decoder.embed_tokens.weight.grad
-    assert gradient is not None and gradient.abs().sum(1).nonzero().flatten().tolist() == [3]
+    assert gradient is not None
+    assert gradient.abs().sum(1).nonzero().flatten().tolist() == [3]
+
+
+def test_the_aligner_s_path_is_the_most_likely_one() -> None:
+    log_p = torch.randn(7, 4, generator=torch.Generator().manual_seed(3)).mul(2).log_softmax(-1).numpy()
+    path = aligned(log_p, [1, 3, 3])
+    assert [path.index(letter) for letter in range(3)] == best_path(log_p, [1, 3, 3])
