@@ -37,8 +37,8 @@ class Model(nn.Module):
         self.ctc: nn.Linear | CtcHead
         if config.network.family == "moonshine":
             self.encoder = RotaryEncoder(config.encoder, config.network)
-            self.ctc = CtcHead(config.network, classes)
             self.decoder: Decoder = RotaryDecoder(config.decoder, config.network, classes)
+            self.ctc = CtcHead(config.network, self.decoder.embedding)
         else:
             self.encoder = ChunkEncoder(config.encoder, config.network, features)
             self.ctc = nn.Linear(config.network.width, classes)
