@@ -20,14 +20,14 @@ RECORDINGS = Path(__file__).parent.parent / "demo"
 
 def demo(
     model: options.ModelName = None,
-    engine: options.EngineChoice = options.EngineName.auto,
+    engine: options.EngineChoice = "auto",
     fast: Annotated[bool, typer.Option("--fast", help="Do not pace the recordings at the speed of speech.")] = False,
 ) -> None:
     """Stream the bundled recordings and compare the results with their texts."""
     recordings = sorted(RECORDINGS.glob("*.flac"))
     if not recordings:
         raise DataError(f"{RECORDINGS}: the recordings are missing; install headsync again.")
-    recognizer = load_model.load_recognizer(model, engine=engine.value)
+    recognizer = load_model.load_recognizer(model, engine=engine)
     right = [_play(recognizer, recording, fast) for recording in recordings]
     print_dim(f"{sum(right)} of {len(right)} recordings as expected", style="bold")
     if not all(right):

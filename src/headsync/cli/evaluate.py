@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,20 +34,6 @@ DELAYS = {
     "first_token": "first token",
     "finalisation": "finalisation",
 }
-
-
-class Normaliser(Enum):
-    """Text normalisation before errors are counted."""
-
-    none = "none"
-    words = "words"
-    english = "english"
-
-
-class AlignerName(Enum):
-    """A model that aligns reference texts with the audio."""
-
-    pocketsphinx = "pocketsphinx"
 
 
 @dataclass(frozen=True)
@@ -110,15 +95,14 @@ def evaluate(
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
     ] = False,
-    unit: Annotated[options.UnitName, typer.Option(help="Unit in which errors are counted.")] = options.UnitName.words,
-    normalise: Annotated[
-        Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
-    ] = Normaliser.none,
+    unit: Annotated[Literal["words", "characters"], typer.Option(help="Unit in which errors are counted.")] = "words",
+    normalise: options.NormaliserChoice = "none",
     times: Annotated[
         Path | None, typer.Option(help="Reference word times (CTM, JSON or a folder of TextGrids) for delays.")
     ] = None,
     align: Annotated[
-        AlignerName | None, typer.Option(help="Reference word times by forced alignment, cached beside the manifest.")
+        Literal["pocketsphinx"] | None,
+        typer.Option(help="Reference word times by forced alignment, cached beside the manifest."),
     ] = None,
     limit: options.UtteranceLimit = None,
 ) -> None:
@@ -133,13 +117,13 @@ def evaluate(
     utterances = read_manifest(manifest)[:limit]
     if not utterances:
         raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
-    times, word_times = reference_times(manifest, utterances, times, align.value if align else None)
+    times, word_times = reference_times(manifest, utterances, times, align)
     settings: dict[str, Any] = {"lookahead_frames": lookahead, "threshold": threshold}
     recognizer = load_model.load_recognizer(model, **settings, **search.arguments())
     with progress_bar(manifest.name) as progress:
         readable_utterances = readable(utterances, recognizer.vocabulary)
         report = measure(
-            recognizer, readable_utterances, unit=unit.value, normalise=normalise.value, word_times=word_times,
+            recognizer, readable_utterances, unit=unit, normalise=normalise, word_times=word_times,
             progress=progress,
         )  # fmt: skip
     print_rows(rows(report))

@@ -12,7 +12,7 @@ import typer
 
 from headsync.cli import load_model, options
 from headsync.cli.calibrate import check_folders, write_config
-from headsync.cli.evaluate import Normaliser, reference_times
+from headsync.cli.evaluate import reference_times
 from headsync.cli.output import check_writable
 from headsync.cli.progress import progress_bar
 from headsync.errors import DataError
@@ -44,9 +44,7 @@ def tune(
         Path | None, typer.Option(help="New folder for a copy of the model with the chosen point.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Figure of error rate against delay, PNG or SVG.")] = None,
-    normalise: Annotated[
-        Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
-    ] = Normaliser.none,
+    normalise: options.NormaliserChoice = "none",
     limit: options.UtteranceLimit = None,
 ) -> None:
     """Measure a model with several delay budgets, and choose one."""
@@ -67,14 +65,14 @@ def tune(
     for budget in budgets:
         with load_model.option_names():
             recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement
-    identity = {**_identity(recognizer.folder.path, manifest, times), "limit": limit, "normalise": normalise.value}
+    identity = {**_identity(recognizer.folder.path, manifest, times), "limit": limit, "normalise": normalise}
     identity |= {name: value for name, value in search.arguments().items() if value}
     with progress_bar(manifest.name) as progress:
         texts = readable(utterances, recognizer.vocabulary)
         points = measure_points(
             lambda budget, done: evaluate(
                 recognizer.changed(budget._asdict()), texts,
-                normalise=normalise.value, word_times=word_times, progress=done,
+                normalise=normalise, word_times=word_times, progress=done,
             ),
             budgets, manifest.with_suffix(".tune.jsonl"), _as_json(identity), progress,
         )  # fmt: skip
