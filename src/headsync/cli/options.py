@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -87,8 +87,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     }
     expanded: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        group = groups.get(name)
-        expanded += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+        expanded += _parameters(groups[name]) if name in groups else [parameter]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -100,6 +99,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
     run.__annotations__ = {}
     return run
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    parameters = inspect.signature(group, eval_str=True).parameters
+    factories = {field.name: field.default_factory for field in fields(group) if field.default_factory is not MISSING}
+    return [each.replace(default=factories[name]()) if name in factories else each for name, each in parameters.items()]
 
 
 _RULES = {"pause": "pause_seconds", "length": "longest_seconds", "silence": "silence_seconds"}
