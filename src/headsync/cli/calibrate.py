@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import progress_bar
 from headsync.errors import DataError, ModelError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.display import open_screen, print_dim, summarise
-from headsync.cli.stream_file import paced, stream
+from headsync.cli.display import open_screen, paced, print_dim, stream, summarise
 from headsync.errors import DataError
 
 if TYPE_CHECKING:

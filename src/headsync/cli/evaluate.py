@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.output import check_writable, print_rows, write_json
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import check_writable, print_rows, progress_bar, write_json
 from headsync.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

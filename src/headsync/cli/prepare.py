@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import progress_bar
 
 prepare = typer.Typer(help="Prepare a corpus: write manifests, and audio where necessary.", no_args_is_help=True)
 

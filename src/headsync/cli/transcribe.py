@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.display import open_screen, print_dim, summarise
+from headsync.cli.display import open_screen, paced, print_dim, stream, summarise
 from headsync.cli.errors import print_error
-from headsync.cli.stream_file import paced, stream
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _transcribe_manifest(
 
 def _run_batch(job: Job, manifest: Path, out: Path, run: Run) -> None:
     from headsync.batch_transcription import transcribe as transcribe_all
-    from headsync.cli.progress import progress_bar
+    from headsync.cli.output import progress_bar
 
     with progress_bar("utterances") as progress, load_model.option_names():
         done = transcribe_all(job, manifest, out, run, progress)

@@ -15,8 +15,7 @@ import typer
 from headsync.cli import load_model, options
 from headsync.cli.calibrate import check_folders, write_config
 from headsync.cli.evaluate import ReferenceTimes, read_utterances
-from headsync.cli.output import check_writable
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import check_writable, progress_bar
 
 if TYPE_CHECKING:
     from headsync.evaluation.tuning import Point
