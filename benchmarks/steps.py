@@ -20,16 +20,16 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from where import PARTS, Watched, parser_of
 
 from headsync.config import EncoderConfig
 from headsync.engine import Decoded, IntArray, Memory, State, Window, load_engine
 from headsync.engine.frame_buffer import FrameBuffer
 from headsync.engine.kv_pool import EMPTY, KeyValuePool, Past
 from headsync.engine.onnx import OnnxEngine
-from headsync.engine.random_model import untrained
-from headsync.evaluation.speed import Speed, measure
 from headsync.model_folder import ModelFolder
+from random_model import untrained
+from speed import Speed, measure
+from where import PARTS, Watched, parser_of
 
 Patches = list[Any]
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from products import Times, measure
 
 from headsync.config import Config
 from headsync.nn.model import Model
 from headsync.training.allocator import keep_memory
 from headsync.training.batches import Batch, collate
 from headsync.training.losses import joint_loss, loss_terms
+from products import Times, measure
 
 ROWS, FRAMES, TOKENS = 8, 1000, 40
 PEER = Path(__file__).parent / "peers" / "espnet_train.py"

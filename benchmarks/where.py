@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headsync.engine import Engine, load_engine
-from headsync.engine.random_model import untrained
-from headsync.evaluation.speed import measure
+from random_model import untrained
+from speed import measure
 
 PARTS = ("embed", "encode", "place", "decode")
 

@@ -22,7 +22,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from headsync.engine.random_model import untrained
+sys.path.append(str(Path(__file__).parent.parent))
+
+from random_model import untrained
 
 THEIRS, OURS = (Path(__file__).parent / name for name in ("espnet_stream.py", "headsync_stream.py"))
 RATES = {52: 15.0}  # tokens per second: characters; larger vocabularies have words or subwords

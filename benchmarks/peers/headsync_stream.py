@@ -7,6 +7,7 @@ Noise arrives in chunks of 0.1 s. Prints one JSON object, as `espnet_stream.py` 
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,13 @@ import numpy as np
 from peak import peak_mb
 
 from headsync.engine import load_engine
-from headsync.evaluation.speed import PacedEngine
 from headsync.events import Final, Partial
 from headsync.model_folder import load_folder
 from headsync.recognizer import Recognizer
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+from speed import PacedEngine
 
 RATE, PIECE = 16_000, 1_600
 WARM_UP_SECONDS = 3.0

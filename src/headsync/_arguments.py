@@ -29,7 +29,6 @@ class SearchSettings(TypedDict, total=False):
     onset_probability: float | None
     onset_pair: float | None
     foreground_db: float | None
-    onset_behind: float | None
 
 
 class StreamSettings(SearchSettings, total=False):

@@ -71,19 +71,15 @@ class DecoderConfig:
     reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
-    chunk_heads: int = 1  # of each monotonic head: MMA-MoChA
     wait_frames: int = 8  # eps, longest wait of a head for the others in a stream: MMA-MoChA
-    layers_without_attention: int = 0  # lowest layers that do not attend to frames: MMA-MoChA
     trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
     frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames, chunk_heads=self.chunk_heads)
+        _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames)
         _at_least(0, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
-        _at_least(0, layers_without_attention=self.layers_without_attention, heads=self.heads)
-        _at_least(self.layers_without_attention + 1, layers=self.layers)
-        _at_least(0, reach=self.reach)
+        _at_least(0, heads=self.heads, reach=self.reach)
         _positive(threshold=self.threshold, sharpness=self.sharpness)
 
 
@@ -133,7 +129,6 @@ class EndpointConfig:
     onset_probability: float = 0.5  # lowest probability of the spike that opens an utterance
     onset_pair: float = 1.0  # or of each of two spikes within a second; 1 disables
     foreground_db: float = 0.0  # speech less than this far above the noise floor needs a stronger onset; 0 disables
-    onset_behind: float = 0.9  # onset_probability of such speech, whose onset_pair is onset_probability
 
     def __post_init__(self) -> None:
         _at_least(0, lead_seconds=self.lead_seconds, foreground_db=self.foreground_db, onset_pair=self.onset_pair)
@@ -143,7 +138,6 @@ class EndpointConfig:
             limit = f"pause_seconds = {self.pause_seconds}"
             raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {limit}")
         _fraction(spike_probability=self.spike_probability, onset_probability=self.onset_probability)
-        _fraction(onset_behind=self.onset_behind)
         if self.onset_pair > 1:
             raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,3 +225,28 @@ def save_language_folder(path: Path, config: Config, vocabulary: Vocabulary) -> 
     (path / CHECKSUMS).unlink(missing_ok=True)
     write_atomically(path / CONFIG, dump(config).encode())
     vocabulary.save(path / VOCABULARY)
+
+
+def card_summary(folder: Path) -> str | None:
+    """The first paragraph of a model card: what the model recognises."""
+    _, text = _read_card(folder)
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    return next((part for part in paragraphs if part and not part.startswith(("#", "|", "<!--"))), None)
+
+
+def card_languages(folder: Path) -> list[str]:
+    """The language codes in the front matter of a model card: `language: en`, `language: [en, de]` or a list."""
+    front_matter, _ = _read_card(folder)
+    found = re.search(r"^language:((?:[^\n]*)(?:\n *- .*)*)", front_matter, re.MULTILINE)
+    return re.findall(r"[A-Za-z][\w-]*", found[1]) if found else []
+
+
+def _read_card(folder: Path) -> tuple[str, str]:
+    """Front matter and text; both empty without a readable card."""
+    try:
+        card = (folder / CARD).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return "", ""
+    if found := re.match(r"---\n(.*?\n)---\n", card, re.DOTALL):
+        return found[1], card[found.end() :]
+    return "", card

@@ -18,8 +18,7 @@ import soundfile
 from rich.console import Console
 
 from commands import Say, environment, one_line, run
-from headsync.cli.display import Growing, Lines
-from headsync.cli.stream_file import paced
+from headsync.cli.display import Growing, Lines, paced
 from headsync.events import Endpoint, Final, Partial, Word
 
 

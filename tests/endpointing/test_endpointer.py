@@ -207,7 +207,7 @@ def test_silence_is_reported_once_and_counted_from_the_last_utterance() -> None:
 
 def test_invalid_settings_are_refused() -> None:
     for wrong in (
-        {"foreground_db": -1.0}, {"onset_behind": 1.5}, {"onset_pair": 1.5}, {"spike_probability": 1.5},
+        {"foreground_db": -1.0}, {"onset_probability": 1.5}, {"onset_pair": 1.5}, {"spike_probability": 1.5},
         {"pause_seconds": 0.0}, {"lead_seconds": float("inf")}, {"silence_seconds": -1.0}, {"longest_seconds": 1.0},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=next(iter(wrong))):

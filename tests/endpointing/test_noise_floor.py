@@ -23,7 +23,7 @@ from headsync.frontend.features import NUM_MEL, Features
 from headsync.text.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary("words", ("one", "two"))
-CONFIG = EndpointConfig(pause_seconds=0.4, onset_probability=0.6, onset_pair=0.5, foreground_db=16.0, onset_behind=0.9)
+CONFIG = EndpointConfig(pause_seconds=0.4, onset_probability=0.6, onset_pair=0.5, foreground_db=16.0)
 
 
 def literally(level: FloatArray, most: float) -> list[bool]:
@@ -80,7 +80,7 @@ def test_a_stronger_onset_is_required_near_the_noise_floor() -> None:
     assert not opens((0.55, True), (0.55, False))
     assert opens((0.55, True), (0.65, False))
     assert opens((0.65, False), (0.65, False))
-    strict = replace(CONFIG, onset_probability=0.95)  # above onset_behind: it holds near the noise floor too
+    strict = replace(CONFIG, onset_probability=0.95)  # above ONSET_BEHIND: it holds near the noise floor too
     assert not opens((0.92, True), config=strict)
     assert not opens((0.92, False), config=strict)
 

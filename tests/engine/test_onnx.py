@@ -32,7 +32,6 @@ from headsync.engine.torch import TorchEngine
 from headsync.engine.verify import compare
 from headsync.errors import TrainingError
 from headsync.model_folder import CHECKSUMS, GRAPHS, WEIGHTS, ModelFolder, load_folder, load_weights
-from headsync.training.average import mean_model
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +150,6 @@ def test_int8_is_smaller_and_close(folder: ModelFolder, tmp_path: Path) -> None:
         load_engine(small, engine="torch")
     with pytest.raises(ModelError, match="PyTorch does not run int8"):
         export_model(small, tmp_path / "again")
-    with pytest.raises(ModelError, match="PyTorch does not run int8"):
-        mean_model([folder, small], tmp_path / "mean")
     apart = compare(load_engine(folder), load_engine(small), folder.config, VOCABULARY.size).difference
     assert 1e-4 < apart < 0.5  # eight bits, and in float32 it would be 1e-6
     operations = {node.op_type for node in onnx.load(tmp_path / "encode.onnx", load_external_data=False).graph.node}

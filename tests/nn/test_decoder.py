@@ -14,7 +14,6 @@ from headsync.attention.base import NO_LIMIT, AttentionWindow
 from headsync.attention.softmax import Softmax
 from headsync.config import DecoderConfig, NetworkConfig
 from headsync.engine.state_tree import take_rows
-from headsync.errors import ConfigError
 from headsync.nn.decoder import Decoder, DecoderState, ProjectedFrames, Stepped
 from headsync.nn.layers import positions
 from headsync.testing import CERTAIN
@@ -219,8 +218,7 @@ def test_a_step_is_ready_when_all_layers_are() -> None:
 
 @pytest.mark.parametrize(("settings", "attending"), [
     ({"name": "mma-mocha"}, [0, 1, 2]),
-    ({"name": "mma-mocha", "layers_without_attention": 2}, [2]),
-    ({"name": "hs-dacs", "layers_without_attention": 2}, [0, 1, 2]),
+    ({"name": "hs-dacs"}, [0, 1, 2]),
     ({"name": "cif"}, [0]),
 ])  # fmt: skip
 def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int]) -> None:
@@ -236,11 +234,6 @@ def test_some_layers_do_not_attend(settings: dict[str, Any], attending: list[int
     assert steps[-1].state.keys_BNHLD.shape[1] == LAYERS
     names = [name for name, parameter in decoder.named_parameters() if "norm_cross" in name]
     assert names == [f"stack.{n}.norm_cross.{part}" for n in attending for part in ("weight", "bias")]
-
-
-def test_some_layer_has_to_attend() -> None:
-    with pytest.raises(ConfigError, match="layers = 2 must be at least 3"):
-        DecoderConfig(layers=2, layers_without_attention=2)
 
 
 def test_a_step_does_not_change_its_input_state() -> None:

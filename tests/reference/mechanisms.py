@@ -52,16 +52,11 @@ def softmax(mechanism: Any, q: Array, k: Array, v: Array, limit: int, earlier: E
     return _halted(alpha, dict.fromkeys(alpha, last), v), ()
 
 
-def stopping(mechanism: Any, q: Array, k: Array, heads: int = 1) -> Array:
-    """p (M, T) of each monotonic head, which has the queries and keys of `heads` heads side by side."""
-    H, T, _ = k.shape
-    led = [range(m * heads, (m + 1) * heads) for m in range(H // heads)]
-    rows = []
-    for group in led:
-        whole_q = np.concatenate([q[h] for h in group])
-        whole_k = [np.concatenate([k[h, j] for h in group]) for j in range(T)]
-        rows.append([sigmoid(energy(whole_q, k_j) + _bias(mechanism)) for k_j in whole_k])
-    return np.array(rows)
+def stopping(mechanism: Any, q: Array, k: Array) -> Array:
+    """p (H, T) of each head."""
+    return np.array(
+        [[sigmoid(energy(q_h, k_hj) + _bias(mechanism)) for k_hj in k_h] for q_h, k_h in zip(q, k, strict=True)]
+    )
 
 
 def _consumed(found: int | None, before: int | None, T: int) -> int:
@@ -90,12 +85,11 @@ def mocha(mechanism: Any, q: Array, k: Array, v: Array, limit: int, earlier: Ear
 def mma(mechanism: Any, q: Array, k: Array, v: Array, limit: int, earlier: Earlier) -> Outcome:
     """Heads of a layer that wait for one another, each with a chunk."""
     H, T, _ = k.shape
-    led = H // mechanism.monotonic_heads
-    p = (*earlier, stopping(mechanism, q, k, led))
+    p = (*earlier, stopping(mechanism, q, k))
     every = synchronised_boundaries(np.array(p).swapaxes(0, 1), [T] * len(p), mechanism.wait_frames)
-    before = every[-2] if len(every) > 1 else [1] * mechanism.monotonic_heads
-    found = {h: every[-1][(h - 1) // led] for h in range(1, H + 1)}
-    N = {h: _consumed(found[h], before[(h - 1) // led], T) for h in found}
+    before = every[-2] if len(every) > 1 else [1] * H
+    found = {h: every[-1][h - 1] for h in range(1, H + 1)}
+    N = {h: _consumed(found[h], before[h - 1], T) for h in found}
     return _halted(_chunks(mechanism, q, k, found), N, v), p
 
 

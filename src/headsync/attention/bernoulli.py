@@ -30,7 +30,6 @@ from headsync.attention.base import (
 )
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import DecoderConfig
-from headsync.errors import ConfigError
 
 NOISE = 1.0  # deviation of the noise on energies in training, as published
 HEAD_DROP = 0.5  # probability that a monotonic head is dropped in training, as published
@@ -49,13 +48,10 @@ class Bernoulli(Mechanism):
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         """Energies of the stopping probabilities."""
-        energy = at_least_single(self._products(q_BHLD, k_BHTD)) + self.energy_bias
+        energy = at_least_single(energies(q_BHLD, k_BHTD)) + self.energy_bias
         if self.training:
             energy = energy + self.noise * torch.randn_like(energy)
         return energy
-
-    def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        return energies(q_BHLD, k_BHTD)
 
 
 class HMA(Bernoulli):
@@ -85,8 +81,7 @@ class HMA(Bernoulli):
         weights_BHT = self._around(first_BM, fired_BM, q_BHLD, k_BHTD)
         consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
         after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
-        end_BH = self._per_head(consumed_BM)
-        return Attended(weights_BHT.to(q_BHD.dtype), end_BH, settled_B | window.complete, after)
+        return Attended(weights_BHT.to(q_BHD.dtype), consumed_BM, settled_B | window.complete, after)
 
     def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         """The weight of each frame, from the boundaries and whether each head has stopped."""
@@ -104,9 +99,6 @@ class HMA(Bernoulli):
         _, lost_BM = state
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
 
-    def _per_head(self, x_BM: Tensor) -> Tensor:
-        return x_BM
-
 
 class MoChA(HMA):
     """Monotonic chunkwise attention: a softmax over the w frames that end at the boundary.
@@ -121,23 +113,21 @@ class MoChA(HMA):
 
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
         u = at_least_single(energies(q_BHLD @ self.chunk_HDD, k_BHTD)).masked_fill(~allowed, 0.0)
-        return expected_chunks(self._per_head(alpha_BMLT), u, self.chunk_frames)
+        return expected_chunks(alpha_BMLT, u, self.chunk_frames)
 
     def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         """A softmax over the chunk that ends at the boundary."""
-        first_BH, fired_BH = self._per_head(first_BM), self._per_head(fired_BM)
-        back_BHT = first_BH.unsqueeze(-1) - torch.arange(k_BHTD.shape[2], device=first_BM.device)
-        inside = (back_BHT >= 0) & (back_BHT < self.chunk_frames) & fired_BH.unsqueeze(-1)
+        back_BHT = first_BM.unsqueeze(-1) - torch.arange(k_BHTD.shape[2], device=first_BM.device)
+        inside = (back_BHT >= 0) & (back_BHT < self.chunk_frames) & fired_BM.unsqueeze(-1)
         u_BHT = at_least_single(energies(q_BHLD @ self.chunk_HDD, k_BHTD)).squeeze(2)
         return u_BHT.masked_fill(~inside, torch.finfo(u_BHT.dtype).min).softmax(-1).masked_fill(~inside, 0.0)
 
 
 class MMA(MoChA):
-    """Monotonic multihead attention with chunks: each monotonic head controls several chunk heads.
+    """Monotonic multihead attention with chunks: MoChA whose heads wait for each other.
 
-    The energies of a monotonic head use the concatenated queries and keys of its chunk heads. HeadDrop makes every head
-    learn boundaries. The quantity loss pulls the number of boundaries towards the number of tokens, but only after the
-    first phase: earlier, all heads would learn to stop at the first frame.
+    HeadDrop makes every head learn boundaries. The quantity loss pulls the number of boundaries towards the number of
+    tokens, but only after the first phase: earlier, all heads would learn to stop at the first frame.
 
     In a stream, once the first head of a layer has stopped at frame b, the others stop at frame b + eps at the latest.
     """
@@ -146,15 +136,7 @@ class MMA(MoChA):
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
-        if heads % config.chunk_heads:
-            raise ConfigError(f"decoder.chunk_heads = {config.chunk_heads} must divide network.heads = {heads}")
-        self.chunk_heads = config.chunk_heads
-        self.monotonic_heads = heads // config.chunk_heads
         self.head_drop, self.wait_frames = HEAD_DROP, config.wait_frames
-
-    @staticmethod
-    def attends(config: DecoderConfig, layer: int) -> bool:
-        return layer >= config.layers_without_attention
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         aligned = super().align(q_BHLD, k_BHTD, limit_BL)
@@ -165,13 +147,13 @@ class MMA(MoChA):
         return Aligned(weights_BHLT, aligned.end_BHL, surplus_BM if self.phase.halts else None)
 
     def _drop_heads(self, weights_BHLT: Tensor) -> Tensor:
-        """HeadDrop: monotonic heads are dropped at random, and the others are scaled up."""
+        """HeadDrop: heads are dropped at random, and the others are scaled up."""
         if not self.training or not self.head_drop:
             return weights_BHLT
         shape = len(weights_BHLT), self.monotonic_heads
         stays_BM = (torch.rand(shape, device=weights_BHLT.device) >= self.head_drop).to(weights_BHLT.dtype)
         scale_BM = stays_BM * self.monotonic_heads / stays_BM.sum(1, keepdim=True).clamp(min=1)
-        return weights_BHLT * self._per_head(scale_BM)[:, :, None, None]
+        return weights_BHLT * scale_BM[:, :, None, None]
 
     def _synchronise(
         self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
@@ -185,18 +167,6 @@ class MMA(MoChA):
         first_BM = torch.where(forced_BM, latest_B1, first_BM)
         fired_BM = fired_BM | forced_BM
         return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
-
-    def _products(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-        return energies(self._concatenate(q_BHLD), self._concatenate(k_BHTD))
-
-    def _concatenate(self, x_BHTD: Tensor) -> Tensor:
-        """The chunk heads of each monotonic head, concatenated."""
-        rows = -1 if x_BHTD.shape[2] else x_BHTD.shape[0]  # -1 keeps the batch size of exported graphs dynamic
-        sizes = x_BHTD.shape[2], self.monotonic_heads, self.chunk_heads * x_BHTD.shape[3]
-        return x_BHTD.transpose(1, 2).reshape(rows, *sizes).transpose(1, 2)
-
-    def _per_head(self, x_BM: Tensor) -> Tensor:
-        return x_BM.unsqueeze(2).expand(-1, -1, self.chunk_heads, *x_BM.shape[2:]).flatten(1, 2)
 
 
 class MTA(Bernoulli):

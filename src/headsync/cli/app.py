@@ -8,8 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from headsync import __version__
-from headsync.cli.average import average
-from headsync.cli.bench import bench
 from headsync.cli.calibrate import calibrate
 from headsync.cli.compare import compare
 from headsync.cli.demo import demo
@@ -87,10 +85,8 @@ app.command()(perplexity)
 app.add_typer(plot, name="plot")
 app.command()(calibrate)
 app.command()(tune)
-app.command()(average)
 app.command()(export)
 app.add_typer(importing, name="import")
-app.command()(bench)
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headsync.cli import load_model
-from headsync.cli.progress import progress_bar
+from headsync.cli import load_model, options
+from headsync.cli.output import progress_bar
 from headsync.errors import DataError, ModelError
 
 if TYPE_CHECKING:
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="Model folder, or name of a shipped model.")],
+    model: options.ModelArgument,
     manifest: Annotated[Path, typer.Argument(help="Development speech: neither trained on nor tested on.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for a calibrated copy; without it MODEL itself is changed.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")] = None,
+    limit: options.UtteranceLimit = None,
 ) -> None:
     """Fit the confidences of a model to how often its words are right."""
-    from headsync.corpora.manifest import read_manifest
+    from headsync.cli.evaluate import read_utterances
     from headsync.decoding.confidence import ScoredWord, calibrated, fit
     from headsync.evaluation.evaluate import evaluate, readable
 
     folder = check_folders(model, out)
     recognizer = load_model.load_recognizer(model, confidence_scale=1.0, confidence_offset=0.0)
     with progress_bar(manifest.name) as progress:
-        utterances = readable(read_manifest(manifest)[:limit], recognizer.vocabulary)
+        utterances = readable(read_utterances(manifest, limit), recognizer.vocabulary)
         report = evaluate(recognizer, utterances, progress=progress)
     words = [word for outcome in report.outcomes for word in outcome.words]
     if len({word.right for word in words}) < 2:

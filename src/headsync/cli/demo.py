@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.display import open_screen, print_dim, summarise
-from headsync.cli.stream_file import paced, stream
+from headsync.cli.display import open_screen, paced, print_dim, stream, summarise
 from headsync.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,14 +19,14 @@ RECORDINGS = Path(__file__).parent.parent / "demo"
 
 def demo(
     model: options.ModelName = None,
-    engine: options.EngineChoice = options.EngineName.auto,
+    engine: options.EngineChoice = "auto",
     fast: Annotated[bool, typer.Option("--fast", help="Do not pace the recordings at the speed of speech.")] = False,
 ) -> None:
     """Stream the bundled recordings and compare the results with their texts."""
     recordings = sorted(RECORDINGS.glob("*.flac"))
     if not recordings:
         raise DataError(f"{RECORDINGS}: the recordings are missing; install headsync again.")
-    recognizer = load_model.load_recognizer(model, engine=engine.value)
+    recognizer = load_model.load_recognizer(model, engine=engine)
     right = [_play(recognizer, recording, fast) for recording in recordings]
     print_dim(f"{sum(right)} of {len(right)} recordings as expected", style="bold")
     if not all(right):

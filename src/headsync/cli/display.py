@@ -1,10 +1,15 @@
-"""Display of a stream's text: it grows in place on a terminal, and is printed line by line in a pipe."""
+"""A recording as a stream, and the display of its text.
+
+The text grows in place on a terminal, and is printed line by line in a pipe.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
@@ -13,17 +18,8 @@ from headsync.events import Event, Final, Partial
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headsync.evaluation.timed_session import TimedSession
-
-
-class Screen(Protocol):
-    """Shows events; a context manager, so that the cursor is restored after an error."""
-
-    def show(self, event: Event) -> None: ...
-
-    def __enter__(self) -> Screen: ...
-
-    def __exit__(self, *raised: object) -> None: ...
+    from headsync.evaluation.timed_session import SessionFactory, TimedSession
+    from headsync.frontend.audio import Piece
 
 
 class Lines(AbstractContextManager["Lines"]):
@@ -68,6 +64,9 @@ class Growing(AbstractContextManager["Growing"]):
         self._live.stop()
 
 
+Screen: TypeAlias = Lines | Growing  # context managers, so that the cursor is restored after an error
+
+
 def open_screen(prefix: str = "", timeline: bool = False) -> Screen:
     """A screen for standard output: a terminal or a pipe; with `timeline` a pipe shows growing text."""
     if not sys.stdout.isatty():
@@ -75,6 +74,29 @@ def open_screen(prefix: str = "", timeline: bool = False) -> Screen:
     from rich.console import Console
 
     return Growing(Console(), prefix)
+
+
+def stream(recognizer: SessionFactory, pieces: Iterable[Piece], show: Callable[[Event], None]) -> TimedSession:
+    """Push the pieces through a new session, show its events, and return it for its figures."""
+    from headsync.evaluation.timed_session import TimedSession
+
+    session = TimedSession(recognizer)
+    for samples, sample_rate in pieces:
+        for event in session.push(samples, sample_rate):
+            show(event)
+    for event in session.finish():
+        show(event)
+    return session
+
+
+def paced(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Delay each piece to the time of its end in real time."""
+    start = time.monotonic()
+    spoken_seconds = 0.0
+    for samples, sample_rate in pieces:
+        spoken_seconds += len(samples) / sample_rate
+        time.sleep(max(0.0, start + spoken_seconds - time.monotonic()))
+        yield samples, sample_rate
 
 
 def summarise(session: TimedSession) -> str:

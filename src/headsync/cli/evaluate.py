@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.output import check_writable, print_rows, write_json
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import check_writable, print_rows, progress_bar, write_json
 from headsync.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from headsync.evaluation.latency import Percentiles
     from headsync.evaluation.reference_times import WordTimes
 
-FILES = "Files to write"
-
 DELAYS = {
     "user_perceived": "user-perceived latency",
     "user_perceived_computing": "with computing time",
@@ -37,38 +34,19 @@ DELAYS = {
 }
 
 
-class Normaliser(Enum):
-    """Text normalisation before errors are counted."""
-
-    none = "none"
-    words = "words"
-    english = "english"
-
-
-class AlignerName(Enum):
-    """A model that aligns reference texts with the audio."""
-
-    pocketsphinx = "pocketsphinx"
+_file = partial(typer.Option, rich_help_panel="Files to write")
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
     """The files that an evaluation writes."""
 
-    json_out: Annotated[Path | None, typer.Option("--json", help="All figures and texts.", rich_help_panel=FILES)] = (
-        None
-    )
-    plot: Annotated[Path | None, typer.Option(help="Figure of the delays, PNG or SVG.", rich_help_panel=FILES)] = None
-    ctm: Annotated[Path | None, typer.Option(help="Recognised words with times, as CTM.", rich_help_panel=FILES)] = None
-    trn: Annotated[
-        Path | None, typer.Option(help="Folder for ref.trn and hyp.trn, for sclite.", rich_help_panel=FILES)
-    ] = None
-    simuleval: Annotated[Path | None, typer.Option(help="Folder for the log of SimulEval.", rich_help_panel=FILES)] = (
-        None
-    )
-    simulstream: Annotated[
-        Path | None, typer.Option(help="Folder for the log of simulstream.", rich_help_panel=FILES)
-    ] = None
+    json_out: Annotated[Path | None, _file("--json", help="All figures and texts.")] = None
+    plot: Annotated[Path | None, _file(help="Figure of the delays, PNG or SVG.")] = None
+    ctm: Annotated[Path | None, _file(help="Recognised words with times, as CTM.")] = None
+    trn: Annotated[Path | None, _file(help="Folder for ref.trn and hyp.trn, for sclite.")] = None
+    simuleval: Annotated[Path | None, _file(help="Folder for the log of SimulEval.")] = None
+    simulstream: Annotated[Path | None, _file(help="Folder for the log of simulstream.")] = None
 
     def check(self) -> None:
         """Raise an error before the work if a file cannot be written."""
@@ -99,74 +77,101 @@ class WrittenFiles:
             write_json(self.json_out, {**about, **report.to_dict()})
 
 
+@dataclass(frozen=True)
+class DelayOptions:
+    """The delay of a stream; None means as stored with the model."""
+
+    lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"lookahead_frames": self.lookahead, "threshold": self.threshold}
+
+
+@dataclass(frozen=True)
+class ReferenceTimes:
+    """Reference word times: a file, forced alignment, or what lies beside the manifest."""
+
+    times: Annotated[
+        Path | None, typer.Option(help="Reference word times (CTM, JSON or a folder of TextGrids) for delays.")
+    ] = None
+    align: Annotated[
+        Literal["pocketsphinx"] | None,
+        typer.Option(help="Reference word times by forced alignment, cached beside the manifest."),
+    ] = None
+
+    def read(self, manifest: Path, utterances: Sequence[Utterance]) -> tuple[Path | None, WordTimes | None]:
+        """The file with word times, if there is one, and its content; an aligner writes it if needed."""
+        from headsync.evaluation.reference_times import find_word_times, read_word_times
+
+        if self.times and self.align:
+            raise ConfigError("--times and --align exclude each other; leave one of them out.")
+        if self.align:
+            from headsync.evaluation.alignment import aligned_times, load_aligner
+
+            cache = manifest.with_suffix(f".{self.align}.json")
+            check_writable(cache)
+            with progress_bar("alignment") as progress:
+                return cache, aligned_times(utterances, load_aligner(self.align), cache, progress)
+        path = self.times or find_word_times(manifest)
+        return path, read_word_times(path) if path else None
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """How errors are counted and shown."""
+
+    unit: Annotated[Literal["words", "characters"], typer.Option(help="Unit in which errors are counted.")] = "words"
+    normalise: options.NormaliserChoice = "none"
+    reliability: Annotated[
+        bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
+    ] = False
+
+
 @options.grouped
 def evaluate(
     search: options.SearchOptions,
     files: WrittenFiles,
+    delay: DelayOptions,
+    reference: ReferenceTimes,
+    count: CountOptions,
     model: options.ModelArgument,
     manifest: Annotated[Path, typer.Argument(help="Utterances with their texts, JSON lines.")],
-    lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None,
-    reliability: Annotated[
-        bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
-    ] = False,
-    unit: Annotated[options.UnitName, typer.Option(help="Unit in which errors are counted.")] = options.UnitName.words,
-    normalise: Annotated[
-        Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
-    ] = Normaliser.none,
-    times: Annotated[
-        Path | None, typer.Option(help="Reference word times (CTM, JSON or a folder of TextGrids) for delays.")
-    ] = None,
-    align: Annotated[
-        AlignerName | None, typer.Option(help="Reference word times by forced alignment, cached beside the manifest.")
-    ] = None,
     limit: options.UtteranceLimit = None,
 ) -> None:
     """Measure errors, delays, stability, cost and speed of a model."""
     from rich.console import Console
 
-    from headsync.corpora.manifest import read_manifest
     from headsync.evaluation.evaluate import evaluate as measure
     from headsync.evaluation.evaluate import readable
 
     files.check()
-    utterances = read_manifest(manifest)[:limit]
-    if not utterances:
-        raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
-    times, word_times = reference_times(manifest, utterances, times, align.value if align else None)
-    settings: dict[str, Any] = {"lookahead_frames": lookahead, "threshold": threshold}
-    recognizer = load_model.load_recognizer(model, **settings, **search.arguments())
+    utterances = read_utterances(manifest, limit)
+    times, word_times = reference.read(manifest, utterances)
+    recognizer = load_model.load_recognizer(model, **delay.settings, **search.arguments())
     with progress_bar(manifest.name) as progress:
         readable_utterances = readable(utterances, recognizer.vocabulary)
         report = measure(
-            recognizer, readable_utterances, unit=unit.value, normalise=normalise.value, word_times=word_times,
+            recognizer, readable_utterances, unit=count.unit, normalise=count.normalise, word_times=word_times,
             progress=progress,
         )  # fmt: skip
     print_rows(rows(report))
-    if reliability:
+    if count.reliability:
         Console().print(reliability_table("words by confidence", report.reliability))
     about = {"model": model, "manifest": str(manifest), "lm": str(search.lm) if search.lm else None}
     about["word_times_file"] = str(times) if times else None
-    files.write(report, {**about, **settings, **search.settings})
+    files.write(report, {**about, **delay.settings, **search.settings})
 
 
-def reference_times(
-    manifest: Path, utterances: Sequence[Utterance], given: Path | None, aligner: str | None
-) -> tuple[Path | None, WordTimes | None]:
-    """The file with reference word times, if there is one, and its content; an aligner writes it if needed."""
-    from headsync.evaluation.reference_times import find_word_times, read_word_times
+def read_utterances(manifest: Path, limit: int | None) -> list[Utterance]:
+    """The first utterances of a manifest; an empty one is an error."""
+    from headsync.corpora.manifest import read_manifest
 
-    if given and aligner:
-        raise ConfigError("--times and --align exclude each other; leave one of them out.")
-    if aligner:
-        from headsync.evaluation.alignment import aligned_times, load_aligner
-
-        cache = manifest.with_suffix(f".{aligner}.json")
-        check_writable(cache)
-        with progress_bar("alignment") as progress:
-            return cache, aligned_times(utterances, load_aligner(aligner), cache, progress)
-    path = given or find_word_times(manifest)
-    return path, read_word_times(path) if path else None
+    utterances = read_manifest(manifest)[:limit]
+    if not utterances:
+        raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
+    return utterances
 
 
 def rows(report: EvaluationReport) -> list[tuple[str, str]]:

@@ -54,14 +54,14 @@ def _print_models() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headsync.model_card import summary
+    from headsync.model_folder import card_summary
 
     table = Table("name", "recognises", box=None, header_style="bold")
     table.add_column("parameters", justify="right")
     table.add_column("size", justify="right")
     for name, folder in sorted(load_model.known_models().items()):
         size_megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-        recognises = (summary(folder) or "").split(". ")[0].rstrip(".")
+        recognises = (card_summary(folder) or "").split(". ")[0].rstrip(".")
         table.add_row(name, recognises, f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
     Console().print(table)
 

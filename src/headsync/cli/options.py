@@ -11,34 +11,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from headsync.config import HOTWORD_BOOST
 from headsync.errors import ConfigError, DataError
 
-
-class UnitName(Enum):
-    """The unit in which errors are counted."""
-
-    words = "words"
-    characters = "characters"
-
-
-class EngineName(Enum):
-    """The runtime of the network."""
-
-    auto = "auto"
-    onnx = "onnx"
-    torch = "torch"
-
-
 EngineChoice: TypeAlias = Annotated[
-    EngineName,
+    Literal["auto", "onnx", "torch"],
     typer.Option("--engine", help="Runtime of the network: ONNX Runtime, PyTorch, or the one that the model supports."),
 ]
 ModelName: TypeAlias = Annotated[
@@ -48,6 +31,10 @@ ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
 UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
+NormaliserChoice: TypeAlias = Annotated[
+    Literal["none", "words", "english"],
+    typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser."),
+]
 
 
 _option = functools.partial(typer.Option, rich_help_panel="Search (default: as stored with the model)")
@@ -73,7 +60,7 @@ class SearchOptions:
     endpoint: Annotated[
         str | None, _option("--endpoint", help="When utterances end, in seconds: pause=1.2,length=20,silence=10.")
     ] = None
-    engine: EngineChoice = EngineName.auto
+    engine: EngineChoice = "auto"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -84,7 +71,7 @@ class SearchOptions:
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `load_recognizer`."""
         lists = {"hotwords": read_hotwords(self.hotwords), "phrases": self.phrase_list()}
-        return {"engine": self.engine.value, "lm": self.lm, **lists, **self.settings}
+        return {"engine": self.engine, "lm": self.lm, **lists, **self.settings}
 
     def phrase_list(self) -> list[str]:
         """The phrases of the file and of the command line."""
@@ -100,8 +87,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     }
     expanded: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        group = groups.get(name)
-        expanded += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+        expanded += _parameters(groups[name]) if name in groups else [parameter]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -113,6 +99,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
     run.__annotations__ = {}
     return run
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    parameters = inspect.signature(group, eval_str=True).parameters
+    factories = {field.name: field.default_factory for field in fields(group) if field.default_factory is not MISSING}
+    return [each.replace(default=factories[name]()) if name in factories else each for name, each in parameters.items()]
 
 
 _RULES = {"pause": "pause_seconds", "length": "longest_seconds", "silence": "silence_seconds"}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headsync.cli.output import print_rows
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import print_rows, progress_bar
 
 if TYPE_CHECKING:
     from headsync.evaluation.perplexity import Perplexity

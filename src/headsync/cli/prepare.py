@@ -8,13 +8,31 @@ from typing import Annotated, Any
 
 import typer
 
-from headsync.cli.progress import progress_bar
+from headsync.cli.output import progress_bar
 
 prepare = typer.Typer(help="Prepare a corpus: write manifests, and audio where necessary.", no_args_is_help=True)
 
 _Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
 _Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same corpus.")]
 _Threads = Annotated[int, typer.Option(min=1, help="Number of threads.")]
+
+_CORPORA = {  # without options of their own: what they are, and what SOURCE is
+    "librispeech": (
+        "LibriSpeech: every part found, such as train-clean-100 or dev-clean.",
+        "The folder LibriSpeech, with any of its parts.",
+    ),
+    "harpervalley": (
+        "Harper Valley: segments of telephone calls; train, dev and test with disjoint speakers.",
+        "The folder gridspace-stanford-harper-valley, or its data folder.",
+    ),
+    "aishell1": ("AIShell-1: train, dev and test.", "The folder data_aishell."),
+    "wsj": (
+        "Wall Street Journal: decode and list si284, dev93 and eval92.",
+        "The folder with the discs of LDC93S6B and LDC94S13B.",
+    ),
+    "kaldi": ("Any corpus with Kaldi lists.", "A Kaldi data folder, or a folder of them."),
+    "table": ("A table of your own recordings and texts.", "CSV or TSV file with a path and a text in each row."),
+}
 
 
 @prepare.command()
@@ -24,16 +42,6 @@ def toy(out: _Out, seed: _Seed = 1) -> None:
 
     generate(out, seed=seed)
     typer.echo(f"{out}: ready.")
-
-
-@prepare.command()
-def librispeech(
-    source: Annotated[Path, typer.Argument(help="The folder LibriSpeech, with any of its parts.")],
-    out: _Out,
-    workers: _Threads = 1,
-) -> None:
-    """LibriSpeech: every part found, such as train-clean-100 or dev-clean."""
-    _prepare("librispeech", source, out, workers=workers)
 
 
 @prepare.command()
@@ -54,54 +62,6 @@ def commonvoice(
 
 
 @prepare.command()
-def harpervalley(
-    source: Annotated[Path, typer.Argument(help="The folder gridspace-stanford-harper-valley, or its data folder.")],
-    out: _Out,
-    workers: _Threads = 1,
-) -> None:
-    """Harper Valley: segments of telephone calls; train, dev and test with disjoint speakers."""
-    _prepare("harpervalley", source, out, workers=workers)
-
-
-@prepare.command()
-def aishell1(
-    source: Annotated[Path, typer.Argument(help="The folder data_aishell.")], out: _Out, workers: _Threads = 1
-) -> None:
-    """AIShell-1: train, dev and test."""
-    _prepare("aishell1", source, out, workers=workers)
-
-
-@prepare.command()
-def wsj(
-    source: Annotated[Path, typer.Argument(help="The folder with the discs of LDC93S6B and LDC94S13B.")],
-    out: _Out,
-    workers: _Threads = 1,
-) -> None:
-    """Wall Street Journal: decode and list si284, dev93 and eval92."""
-    _prepare("wsj", source, out, workers=workers)
-
-
-@prepare.command()
-def kaldi(
-    source: Annotated[Path, typer.Argument(help="A Kaldi data folder, or a folder of them.")],
-    out: _Out,
-    workers: _Threads = 1,
-) -> None:
-    """Any corpus with Kaldi lists."""
-    _prepare("kaldi", source, out, workers=workers)
-
-
-@prepare.command()
-def table(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or TSV with a path and a text in each row.")],
-    out: _Out,
-    workers: _Threads = 1,
-) -> None:
-    """A table of your own recordings and texts."""
-    _prepare("table", source, out, workers=workers)
-
-
-@prepare.command()
 def shards(
     manifest: Annotated[Path, typer.Argument(help="A manifest written by another prepare command.")],
     out: _Out,
@@ -113,6 +73,18 @@ def shards(
     with progress_bar("utterances") as progress:
         count = write(manifest, out, size=size, progress=progress)
     typer.echo(f"{out}: {count} shards; use this folder as data.train of a recipe.")
+
+
+def _add_command(corpus: str, description: str, source_help: str) -> None:
+    def run(source: Path, out: _Out, workers: _Threads = 1) -> None:
+        _prepare(corpus, source, out, workers=workers)
+
+    run.__annotations__["source"] = Annotated[Path, typer.Argument(help=source_help)]
+    prepare.command(corpus, help=description)(run)
+
+
+for _corpus, _texts in _CORPORA.items():
+    _add_command(_corpus, *_texts)
 
 
 def _prepare(corpus: str, source: Path, out: Path, **options: Any) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,22 +20,6 @@ if TYPE_CHECKING:
 
 LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class LogLevelName(Enum):
-    """The least severe messages that are logged."""
-
-    error = "error"
-    warning = "warning"
-    info = "info"
-    debug = "debug"
-
-
-class LogFormatName(Enum):
-    """The form of log lines."""
-
-    text = "text"
-    json = "json"
 
 
 @dataclass(frozen=True)
@@ -62,7 +45,7 @@ class ModelGroup:
 
         hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
         settings = tuple(search.settings.items())
-        shared = (search.lm, hotwords, settings, self.threads, not self.no_batching, search.engine.value, phrases)
+        shared = (search.lm, hotwords, settings, self.threads, not self.no_batching, search.engine, phrases)
         names: list[str | None] = [*self.models] if self.models else [None]
         return tuple(ModelOptions(name, *shared) for name in names)
 
@@ -139,8 +122,11 @@ class LimitOptions:
 class LogOptions:
     """Options of logging."""
 
-    log_level: Annotated[LogLevelName, typer.Option(help="info adds an access log.")] = LogLevelName.warning
-    log_format: Annotated[LogFormatName, typer.Option(help="Lines of text or of JSON.")] = LogFormatName.text
+    log_level: Annotated[
+        Literal["error", "warning", "info", "debug"],
+        typer.Option(help="Least severe messages to log; info adds an access log."),
+    ] = "warning"
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="Lines of text or of JSON.")] = "text"
 
 
 @options.grouped
@@ -164,8 +150,8 @@ def serve(
         listen.token or None,
         served.workers,
         Access(tuple(map(check_origin, origins)), dict(map(_read_alias, aliases))),
-        logs.log_level.value,
-        logs.log_format.value,
+        logs.log_level,
+        logs.log_format,
     )
     listen.print_warnings()
     server.serve(serve_options, _print_addresses)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headsync.cli import load_model, options
-from headsync.cli.display import open_screen, print_dim, summarise
+from headsync.cli.display import open_screen, paced, print_dim, stream, summarise
 from headsync.cli.errors import print_error
-from headsync.cli.stream_file import paced, stream
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:
@@ -27,22 +25,7 @@ if TYPE_CHECKING:
 _STANDARD_INPUT = Path("-")
 
 
-class _Format(Enum):
-    """Output formats; the names are those of `subtitles.FORMATS`."""
-
-    text = "text"
-    json = "json"
-    srt = "srt"
-    vtt = "vtt"
-
-
-class _Cluster(Enum):
-    """Where a manifest is transcribed."""
-
-    here = "here"
-    ray = "ray"
-
-
+_Format = Literal["text", "json", "srt", "vtt"]  # the names of `subtitles.FORMATS`
 _option = partial(typer.Option, rich_help_panel="Transcribe a manifest")
 
 
@@ -54,7 +37,7 @@ class _BatchOptions:
     out: Annotated[
         Path | None, _option(help="Output, JSON lines; NAME-transcripts.jsonl in the working folder by default.")
     ] = None
-    cluster: Annotated[_Cluster, _option(help="Where to run.")] = _Cluster.here
+    cluster: Annotated[Literal["here", "ray"], _option(help="Where to run.")] = "here"
     workers: Annotated[
         int | None, _option(min=1, help="Worker processes of --cluster ray; one per processor by default.")
     ] = None
@@ -64,9 +47,9 @@ class _BatchOptions:
         """Raise an error for options that do not belong together."""
         if bool(files) == bool(self.manifest):
             raise typer.BadParameter("name either recordings or a manifest (--manifest).")
-        if files and (self.out or self.workers or self.address or self.cluster is not _Cluster.here):
+        if files and (self.out or self.workers or self.address or self.cluster != "here"):
             raise typer.BadParameter("--out, --cluster, --workers and --address require --manifest.")
-        if (self.workers or self.address) and self.cluster is _Cluster.here:
+        if (self.workers or self.address) and self.cluster == "here":
             raise typer.BadParameter("--workers and --address require --cluster ray.")
 
 
@@ -76,7 +59,7 @@ def transcribe(
     batch: _BatchOptions,
     files: Annotated[list[Path] | None, typer.Argument(help="Recordings; - is a WAV from standard input.")] = None,
     model: options.ModelName = None,
-    format: Annotated[_Format, typer.Option(help="Output format.")] = _Format.text,
+    format: Annotated[_Format, typer.Option(help="Output format.")] = "text",
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
     nbest: Annotated[int | None, typer.Option(min=1, help="Alternatives per utterance, with --format json.")] = None,
 ) -> None:
@@ -84,10 +67,10 @@ def transcribe(
     files = files or []
     batch.check(files)
     _check_flag_values(files)
-    if batch.manifest and (realtime or format is not _Format.text):
+    if batch.manifest and (realtime or format != "text"):
         raise typer.BadParameter("--format and --realtime do not apply to --manifest, whose output is JSON.")
-    if len(files) > 1 and format in (_Format.srt, _Format.vtt):
-        raise typer.BadParameter(f"{format.value} describes one recording; give one file, or use --format json.")
+    if len(files) > 1 and format in ("srt", "vtt"):
+        raise typer.BadParameter(f"{format} describes one recording; give one file, or use --format json.")
     if batch.manifest:
         _transcribe_manifest(model, {**search.settings, "nbest": nbest}, search, batch)
     else:
@@ -108,7 +91,7 @@ def _transcribe_files(recognizer: SessionFactory, files: list[Path], format: _Fo
     for file in files:
         try:
             pieces = paced(_pieces(file)) if realtime else _pieces(file)
-            if format is _Format.text:
+            if format == "text":
                 _print_text(recognizer, pieces, f"{file}: " if len(files) > 1 else "")
             else:
                 _print_document(recognizer, pieces, file, format)
@@ -128,15 +111,15 @@ def _transcribe_manifest(
 
     assert batch.manifest is not None
     hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
-    job = Job(model, search.lm, hotwords, (("engine", search.engine.value), *settings.items()), phrases)
+    job = Job(model, search.lm, hotwords, (("engine", search.engine), *settings.items()), phrases)
     out = batch.out or Path(f"{batch.manifest.stem}-transcripts.jsonl")
-    run = here if batch.cluster is _Cluster.here else on_ray(batch.workers, batch.address)
+    run = here if batch.cluster == "here" else on_ray(batch.workers, batch.address)
     _run_batch(job, batch.manifest, out, run)
 
 
 def _run_batch(job: Job, manifest: Path, out: Path, run: Run) -> None:
     from headsync.batch_transcription import transcribe as transcribe_all
-    from headsync.cli.progress import progress_bar
+    from headsync.cli.output import progress_bar
 
     with progress_bar("utterances") as progress, load_model.option_names():
         done = transcribe_all(job, manifest, out, run, progress)
@@ -169,12 +152,12 @@ def _print_document(recognizer: SessionFactory, pieces: Iterable[Piece], file: P
     from headsync.text.subtitles import FORMATS, to_json
 
     session = stream(recognizer, pieces, _ignore)
-    if format is _Format.json:
+    if format == "json":
         seconds = {"audio_seconds": session.audio_seconds, "computing_seconds": session.computing_seconds}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
         document = to_json(session.finals, file=str(file), **rounded)
     else:
-        document = FORMATS[format.value](session.finals)
+        document = FORMATS[format](session.finals)
     typer.echo(document, nl=False)
 
 

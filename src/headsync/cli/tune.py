@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,78 +14,85 @@ import typer
 
 from headsync.cli import load_model, options
 from headsync.cli.calibrate import check_folders, write_config
-from headsync.cli.evaluate import Normaliser, reference_times
-from headsync.cli.output import check_writable
-from headsync.cli.progress import progress_bar
-from headsync.errors import DataError
+from headsync.cli.evaluate import ReferenceTimes, read_utterances
+from headsync.cli.output import check_writable, progress_bar
 
 if TYPE_CHECKING:
     from headsync.evaluation.tuning import Point
 
-LOOKAHEAD_MS, THRESHOLD, PAUSE = [160.0, 320.0, 640.0], [0.5, 0.75, 1.0], [0.5, 0.8, 1.2]  # the default grid
+_axis = partial(typer.Option, rich_help_panel="Delay budgets to measure, in every combination; options may be repeated")
+
+
+@dataclass(frozen=True)
+class BudgetGrid:
+    """The values of each setting of a delay budget."""
+
+    lookahead_ms: Annotated[list[float], _axis(help="Lookahead limit M in milliseconds.")] = field(
+        default_factory=lambda: [160.0, 320.0, 640.0]
+    )
+    threshold: Annotated[list[float], _axis(help="Halting threshold of each head.")] = field(
+        default_factory=lambda: [0.5, 0.75, 1.0]
+    )
+    pause: Annotated[list[float], _axis(help="Pause that ends an utterance, in seconds.")] = field(
+        default_factory=lambda: [0.5, 0.8, 1.2]
+    )
+
+
+@dataclass(frozen=True)
+class ChoiceOptions:
+    """The choice of a point, and where it goes."""
+
+    most_delay: Annotated[
+        float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
+    ] = None
+    write: Annotated[Path | None, typer.Option(help="New folder for a copy of the model with the chosen point.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Figure of error rate against delay, PNG or SVG.")] = None
 
 
 @options.grouped
 def tune(
     search: options.SearchOptions,
+    values: BudgetGrid,
+    choice: ChoiceOptions,
     model: options.ModelArgument,
     manifest: Annotated[Path, typer.Argument(help="Development speech with its texts, JSON lines.")],
-    lookahead_ms: Annotated[
-        list[float], typer.Option(help="Lookahead limit M in milliseconds; may be repeated.")
-    ] = LOOKAHEAD_MS,
-    threshold: Annotated[
-        list[float], typer.Option(help="Halting threshold of each head; may be repeated.")
-    ] = THRESHOLD,
-    pause: Annotated[
-        list[float], typer.Option(help="Pause that ends an utterance, in seconds; may be repeated.")
-    ] = PAUSE,
-    most_delay: Annotated[
-        float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option(help="New folder for a copy of the model with the chosen point.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Figure of error rate against delay, PNG or SVG.")] = None,
-    normalise: Annotated[
-        Normaliser, typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser.")
-    ] = Normaliser.none,
+    normalise: options.NormaliserChoice = "none",
     limit: options.UtteranceLimit = None,
 ) -> None:
     """Measure a model with several delay budgets, and choose one."""
-    from headsync.corpora.manifest import read_manifest
     from headsync.evaluation.evaluate import evaluate, readable
     from headsync.evaluation.figure_files import check_figure
     from headsync.evaluation.tuning import Budget, choose, grid, measure_points, pareto_front, with_budget
 
-    check_writable(plot)
-    check_figure(plot)
-    folder = check_folders(model, write) if write else None
-    utterances = read_manifest(manifest)[:limit]
-    if not utterances:
-        raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
-    times, word_times = reference_times(manifest, utterances, None, None)
+    check_writable(choice.plot)
+    check_figure(choice.plot)
+    folder = check_folders(model, choice.write) if choice.write else None
+    utterances = read_utterances(manifest, limit)
+    times, word_times = ReferenceTimes().read(manifest, utterances)
     recognizer = load_model.load_recognizer(model, **search.arguments())
-    budgets = list(dict.fromkeys([Budget(**recognizer.budget), *grid(lookahead_ms, threshold, pause)]))
+    budgets = list(
+        dict.fromkeys([Budget(**recognizer.budget), *grid(values.lookahead_ms, values.threshold, values.pause)])
+    )
     for budget in budgets:
         with load_model.option_names():
             recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement
-    identity = {**_identity(recognizer.folder.path, manifest, times), "limit": limit, "normalise": normalise.value}
+    identity = {**_identity(recognizer.folder.path, manifest, times), "limit": limit, "normalise": normalise}
     identity |= {name: value for name, value in search.arguments().items() if value}
     with progress_bar(manifest.name) as progress:
         texts = readable(utterances, recognizer.vocabulary)
         points = measure_points(
             lambda budget, done: evaluate(
                 recognizer.changed(budget._asdict()), texts,
-                normalise=normalise.value, word_times=word_times, progress=done,
+                normalise=normalise, word_times=word_times, progress=done,
             ),
             budgets, manifest.with_suffix(".tune.jsonl"), _as_json(identity), progress,
         )  # fmt: skip
-    front, chosen = pareto_front(points), choose(points, most_delay)
+    front, chosen = pareto_front(points), choose(points, choice.most_delay)
     _print_points(points, front, chosen)
-    if plot:
-        _draw(points, front, plot)
+    if choice.plot:
+        _draw(points, front, choice.plot)
     if folder:
-        typer.echo(f"wrote {write_config(folder, write, with_budget(folder.config, chosen.budget))}")
+        typer.echo(f"wrote {write_config(folder, choice.write, with_budget(folder.config, chosen.budget))}")
 
 
 def _identity(model: Path, manifest: Path, times: Path | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from headsync.events import Reason
 from headsync.frontend.audio import FloatArray
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 
+ONSET_BEHIND = 0.9  # least onset probability of speech not above the noise floor
 PAIR_SECONDS = 1.0  # longest distance of two spikes that open an utterance together
 _SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
 
@@ -149,7 +150,7 @@ class Endpointer:
     def _thresholds(self, foreground: bool) -> tuple[float, float]:
         """The probability of an onset, and that of each of two."""
         onset, pair = self.config.onset_probability, self.config.onset_pair
-        return (onset, pair) if foreground else (max(onset, self.config.onset_behind), max(onset, pair))
+        return (onset, pair) if foreground else (max(onset, ONSET_BEHIND), max(onset, pair))
 
     def _stale(self, state: EndpointState) -> int:
         """The number of spikes before an onset that no longer count: a pause follows them, or they are too old."""

@@ -31,9 +31,7 @@ SIZES = {  # settings that graphs depend on
         "attention",
         "heads",
         "chunk_frames",
-        "chunk_heads",
         "wait_frames",
-        "layers_without_attention",
     ),
 }
 FORMAT = 2  # of the graphs; since 2 each row has a threshold

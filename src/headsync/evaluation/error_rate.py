@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 import jiwer
 import numpy as np
 
+from headsync.evaluation.formatting import equal_words
+
 Unit = Literal["words", "characters"]
 
 
@@ -64,14 +66,9 @@ def count_errors(reference: str, hypothesis: str, unit: Unit = "words") -> Error
 
 def right_words(reference: str, hypothesis: str) -> list[bool]:
     """For each word of the hypothesis, whether it is aligned to an equal word of the reference."""
-    if not reference.strip() or not hypothesis.strip():
-        return [False] * len(hypothesis.split())
-    (chunks,) = jiwer.process_words(reference, hypothesis).alignments
-    right = [False] * len(hypothesis.split())
-    for chunk in chunks:
-        if chunk.type == "equal":
-            right[chunk.hyp_start_idx : chunk.hyp_end_idx] = [True] * (chunk.hyp_end_idx - chunk.hyp_start_idx)
-    return right
+    words = hypothesis.split()
+    right = {n for _, n in equal_words(reference.split(), words)}
+    return [n in right for n in range(len(words))]
 
 
 def bootstrap_interval(

@@ -5,55 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from headsync._atomic_write import in_one_move
 from headsync.evaluation.latency import Moment
 from headsync.evaluation.stability import common_prefix
-from headsync.events import Word
+
+if TYPE_CHECKING:
+    from headsync.evaluation.evaluate import UtteranceResult
 
 
-class Transcript(Protocol):
-    """One evaluated recording."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def speaker(self) -> str: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def hypothesis(self) -> str: ...
-    @property
-    def final_words(self) -> tuple[Word, ...]: ...
-    @property
-    def audio_seconds(self) -> float: ...
-    @property
-    def settled(self) -> tuple[Moment, ...]: ...
-    @property
-    def displayed(self) -> tuple[tuple[Moment, tuple[str, ...]], ...]: ...
-
-
-def write_ctm(path: Path, transcripts: Sequence[Transcript]) -> None:
+def write_ctm(path: Path, results: Sequence[UtteranceResult]) -> None:
     """Write the recognised words with times and confidences: ID CHANNEL START DURATION WORD CONFIDENCE."""
     lines = [
         f"{_name(one.id)} 1 {word.start_seconds:.3f} {max(0.0, word.end_seconds - word.start_seconds):.3f} "
         f"{word.text} {word.confidence:.3f}\n"
-        for one in transcripts
+        for one in results
         for word in one.final_words
     ]
     _write(path, lines)
 
 
-def write_trn(folder: Path, transcripts: Sequence[Transcript]) -> None:
+def write_trn(folder: Path, results: Sequence[UtteranceResult]) -> None:
     """Write ref.trn and hyp.trn to a folder, for `sclite -r ref.trn -h hyp.trn -i rm`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("reference", "hypothesis"):
-        lines = [f"{getattr(one, name)} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in transcripts]
+        lines = [f"{getattr(one, name)} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in results]
         _write(folder / f"{name[:3]}.trn", lines)
 
 
-def write_simuleval(folder: Path, transcripts: Sequence[Transcript]) -> None:
+def write_simuleval(folder: Path, results: Sequence[UtteranceResult]) -> None:
     """Write instances.log and config.yaml, for `simuleval --score-only --output FOLDER`; times in milliseconds."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -67,24 +48,24 @@ def write_simuleval(folder: Path, transcripts: Sequence[Transcript]) -> None:
             "source": [one.id],
             "source_length": 1000 * one.audio_seconds,
         }
-        for index, one in enumerate(transcripts)
+        for index, one in enumerate(results)
     ]
     _write(folder / "instances.log", [json.dumps(line) + "\n" for line in lines])
     _write(folder / "config.yaml", ["source_type: speech\n", "target_type: text\n"])
 
 
-def write_simulstream(folder: Path, transcripts: Sequence[Transcript]) -> None:
+def write_simulstream(folder: Path, results: Sequence[UtteranceResult]) -> None:
     """Write metrics.jsonl, config.yaml, audio.yaml and reference.txt, for simulstream's scorers."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [line for number, one in enumerate(transcripts) for line in _simulstream_lines(number, one)]
-    audio = [{"wav": f"{_name(one.id)}.wav", "offset": 0.0, "duration": one.audio_seconds} for one in transcripts]
+    lines = [line for number, one in enumerate(results) for line in _simulstream_lines(number, one)]
+    audio = [{"wav": f"{_name(one.id)}.wav", "offset": 0.0, "duration": one.audio_seconds} for one in results]
     _write(folder / "metrics.jsonl", [json.dumps(line) + "\n" for line in lines])
     _write(folder / "config.yaml", ["detokenizer_type: simuleval\n", "latency_unit: word\n"])
     _write(folder / "audio.yaml", [json.dumps(audio, indent=1) + "\n"])  # JSON is YAML
-    _write(folder / "reference.txt", [one.reference + "\n" for one in transcripts])
+    _write(folder / "reference.txt", [one.reference + "\n" for one in results])
 
 
-def _simulstream_lines(number: int, one: Transcript) -> list[dict[str, object]]:
+def _simulstream_lines(number: int, one: UtteranceResult) -> list[dict[str, object]]:
     """The file name, then for each change of the text the words that it removes and adds."""
     lines: list[dict[str, object]] = [{"id": number, "metadata": {"wav_name": f"{_name(one.id)}.wav"}}]
     before: tuple[str, ...] = ()
@@ -102,7 +83,7 @@ def _simulstream_lines(number: int, one: Transcript) -> list[dict[str, object]]:
     return lines
 
 
-def _speaker(one: Transcript) -> str:
+def _speaker(one: UtteranceResult) -> str:
     return _name(one.speaker).replace("-", "_") or "unknown"
 
 

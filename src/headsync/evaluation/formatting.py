@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _EDGES = re.compile(r"^([\W_]*)(.*?)([\W_]*)$", re.DOTALL)
@@ -31,23 +32,28 @@ def is_formatted(text: str) -> bool:
     return mixed or any("".join((before, after)) for before, _, after in map(_split, text.split()))
 
 
+def equal_words(reference: Sequence[str], hypothesis: Sequence[str]) -> list[tuple[int, int]]:
+    """The numbers of equal words in a minimum edit distance alignment."""
+    if not reference or not hypothesis:
+        return []
+    import jiwer  # here: recognition imports this module and does not need it
+
+    (chunks,) = jiwer.process_words(" ".join(reference), " ".join(hypothesis)).alignments
+    return [
+        (chunk.ref_start_idx + n, chunk.hyp_start_idx + n)
+        for chunk in chunks
+        if chunk.type == "equal"
+        for n in range(chunk.ref_end_idx - chunk.ref_start_idx)
+    ]
+
+
 def count_formatting(reference: str, hypothesis: str) -> FormattingCounts:
     """Align the bare words, and compare case and punctuation of those that are equal."""
     if not is_formatted(reference):
         return FormattingCounts()
     said, written = ([_split(word) for word in text.split() if bare(word)] for text in (reference, hypothesis))
-    if not said or not written:
-        return FormattingCounts()
-    import jiwer  # here: recognition imports this module and does not need it
-
-    reference, hypothesis = (" ".join(core.lower() for _, core, _ in words) for words in (said, written))
-    (chunks,) = jiwer.process_words(reference, hypothesis).alignments
-    pairs = [
-        (said[chunk.ref_start_idx + n], written[chunk.hyp_start_idx + n])
-        for chunk in chunks
-        if chunk.type == "equal"
-        for n in range(chunk.ref_end_idx - chunk.ref_start_idx)
-    ]
+    bare_words = ([core.lower() for _, core, _ in words] for words in (said, written))
+    pairs = [(said[n], written[m]) for n, m in equal_words(*bare_words)]
     case = sum(one[1] != other[1] for one, other in pairs)
     punctuation = sum((one[0], one[2]) != (other[0], other[2]) for one, other in pairs)
     return FormattingCounts(len(pairs), case, punctuation)

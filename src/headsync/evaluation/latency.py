@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.evaluation.formatting import bare
+from headsync.evaluation.formatting import bare, equal_words
 from headsync.events import Event, Final, Partial, Text, Word
 
 
@@ -163,17 +163,7 @@ def _spoken(shown: Sequence[ShownWord], reference: Sequence[TimedWord] | None) -
         return dict(enumerate(own))
     said = [bare(word.text) or "-" for word in reference]
     written = [bare(one.word.text) or "-" for one in shown]
-    if not said or not written:
-        return {}
-    import jiwer  # here: recognition imports this module and does not need it
-
-    (chunks,) = jiwer.process_words(" ".join(said), " ".join(written)).alignments
-    pairs: dict[int, TimedWord] = {}
-    for chunk in chunks:
-        if chunk.type == "equal":
-            shift = chunk.ref_start_idx - chunk.hyp_start_idx
-            pairs |= {n: reference[n + shift] for n in range(chunk.hyp_start_idx, chunk.hyp_end_idx)}
-    return pairs
+    return {m: reference[n] for n, m in equal_words(said, written)}
 
 
 def _shown(texts: Sequence[tuple[Text, Moment]], position: int) -> ShownWord:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headsync import model_card
 from headsync.decoding.build import build_hotwords
 from headsync.errors import ConfigError
-from headsync.model_folder import find_named
+from headsync.model_folder import card_languages, card_summary, find_named
 from headsync.recognizer import Recognizer, Session
 from headsync.server.batching import BatchingEngine
 from headsync.server.limits import Limits
@@ -54,8 +53,8 @@ class ModelService:
         self.name = name or recognizer.folder.path.resolve().name
         self.created = int(recognizer.folder.weights.stat().st_mtime)
         self.batching = BatchingEngine(recognizer.engine) if batching else None
-        self.description = model_card.summary(recognizer.folder.path)
-        self.languages = model_card.languages(recognizer.folder.path)
+        self.description = card_summary(recognizer.folder.path)
+        self.languages = card_languages(recognizer.folder.path)
         self.vocabulary = _short_word_list(recognizer.vocabulary)
         self._default = recognizer.changed({}, hotwords, engine=self.batching, phrases=phrases)
         self.budget = self._default.budget

@@ -1,8 +1,12 @@
-"""Speed of recognition relative to its matrix products (`headsync bench`).
+"""Speed of recognition relative to its matrix products.
 
+    python benchmarks/speed.py [--classes 52 5000] [--beam 1 10] [--seconds 10] [--int8] [--mechanisms] [--json FILE]
+
+The networks have the paper's size (6 encoder and 12 decoder layers of width 256, 4 heads, feed-forward width 2048).
 A network with random weights recognises nothing. Its scores are overwritten after they are computed: CTC emits
 tokens at a fixed rate, and the decoder does not end before the audio. Every operation of features, network and search
 runs. Times are processor times on one thread, and the bound is measured in the same run, after every piece of audio.
+Tokens come at 15 per second for 52 classes, which are characters, and at 4 otherwise.
 
 The bound is the time of the matrix products of encoder and decoder on the same audio: convolutions as products, every
 window of the encoder, keys and values of each frame once, and for every label step one product with each weight for all
@@ -13,17 +17,21 @@ Shapes as in `headsync.engine`.
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from headsync.config import Config
-from headsync.engine import Decoded, Encoded, Engine, IntArray, Memory, State, Window
+from headsync.engine import Decoded, Encoded, Engine, IntArray, Memory, State, Window, load_engine
 from headsync.events import Final, Partial
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray
 from headsync.model_folder import ModelFolder
@@ -33,6 +41,13 @@ SURE, UNSURE = -0.05, -8.0  # log probability of the emitted token, and offset o
 DAMPED = 0.1  # scale of decoder scores: CTC decides
 NEVER = -50.0
 PIECE_SECONDS = 0.1
+TOKENS_PER_SECOND = {52: 15.0}  # of characters
+DEFAULT_TOKENS_PER_SECOND = 4.0  # of larger vocabularies: words or subwords
+FRAMES = (50, 100, 250, 500, 1000)  # 2 to 40 s
+HEADER = (
+    "| classes | beam | audio | computing per second | in the last fifth | products | ratio | first token |",
+    "|---|---|---|---|---|---|---|---|",
+)
 Product: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
@@ -232,3 +247,49 @@ def step_seconds(folder: ModelFolder, engine: Engine, beam: int, frames: int, ru
         state = engine.decode(tokens_B, memory, state, window).state
         times.append(time.process_time() - began)
     return float(np.median(times[runs // 3 :]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, nargs="+", default=[52, 5000], help="number of output classes")
+    parser.add_argument("--beam", type=int, nargs="+", default=[1, 10], help="beam width")
+    parser.add_argument("--seconds", type=float, nargs="+", default=[10.0], help="length of a stream")
+    parser.add_argument("--int8", action="store_true", help="use 8-bit weights")
+    parser.add_argument("--mechanisms", action="store_true", help="also time the steps of each mechanism")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    given = parser.parse_args()
+    from random_model import untrained  # imports PyTorch
+
+    figures: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        models = [untrained(Path(folder) / str(number), number, int8=given.int8) for number in given.classes]
+        print("\n".join(HEADER))
+        for model in models:
+            figures += [{"int8": given.int8, **row} for row in speeds(model, given.beam, given.seconds)]
+        if given.mechanisms:
+            print("\n| mechanism | " + " | ".join(f"{frames} frames" for frames in FRAMES) + " |")
+            print("|---|" + "---|" * len(FRAMES))
+            for name in ("hs-dacs", "dacs", "softmax"):
+                model = untrained(Path(folder) / name, given.classes[0], name, given.int8)
+                steps = [step_seconds(model, load_engine(model), max(given.beam), frames) for frames in FRAMES]
+                print(f"| {name} | " + " | ".join(f"{1e3 * step:.1f} ms" for step in steps) + " |")
+                figures.append({"mechanism": name, "step_seconds": dict(zip(FRAMES, steps, strict=True))})
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def speeds(model: ModelFolder, beams: Sequence[int], lengths: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Print a row for each beam and length, and yield its figures."""
+    engine, classes = load_engine(model), model.vocabulary.size
+    rate = TOKENS_PER_SECOND.get(classes, DEFAULT_TOKENS_PER_SECOND)
+    measure(model, engine, 3.0, rate)  # warm-up
+    for beam in beams:
+        for length in lengths:
+            s = measure(model, engine, length, rate, beam=beam)
+            cells = f"{classes} | {beam} | {length:.0f} s | {s.each:.3f} s | {s.last:.3f} s | {s.bound / length:.3f} s"
+            print(f"| {cells} | {s.ratio:.2f} | {s.first_token:.1f} s |")
+            yield {"classes": classes, "beam": beam, **s._asdict()}
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,8 @@ from threadpoolctl import threadpool_info
 
 from contracts.test_engines import exported
 from headsync.engine import load_engine
-from headsync.evaluation.speed import EngineCall, MatrixProducts, Speed, measure, step_seconds
 from headsync.model_folder import ModelFolder
+from speed import EngineCall, MatrixProducts, Speed, measure, speeds, step_seconds
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,12 @@ def test_the_products_of_a_step_are_those_of_its_weights(folder: ModelFolder) ->
 
 def test_a_step_takes_time(folder: ModelFolder) -> None:
     assert step_seconds(folder, load_engine(folder), beam=2, frames=9, runs=6) > 0
+
+
+def test_a_row_is_printed_for_each_stream(folder: ModelFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    (figures,) = speeds(folder, beams=[2], lengths=[2.5])
+    (row,) = capsys.readouterr().out.splitlines()
+    assert row.startswith(f"| {folder.vocabulary.size} | 2 | 2 s | {figures['computing'] / 2.5:.3f} s |")
 
 
 def test_the_measured_engine_is_unchanged(folder: ModelFolder) -> None:
