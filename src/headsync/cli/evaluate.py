@@ -107,6 +107,8 @@ def evaluate(
     manifest: Annotated[Path, typer.Argument(help="Utterances with their texts, JSON lines.")],
     lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None,
+    centre_ms: Annotated[float | None, typer.Option(help="The encoder's block, milliseconds.")] = None,
+    right_ms: Annotated[float | None, typer.Option(help="What the encoder sees after a block, milliseconds.")] = None,
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
     ] = False,
@@ -135,6 +137,7 @@ def evaluate(
         raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
     times, word_times = reference_times(manifest, utterances, times, align.value if align else None)
     settings: dict[str, Any] = {"lookahead_frames": lookahead, "threshold": threshold}
+    settings |= {"centre_ms": centre_ms, "right_ms": right_ms}
     recognizer = load_model.load_recognizer(model, **settings, **search.arguments())
     with progress_bar(manifest.name) as progress:
         readable_utterances = readable(utterances, recognizer.vocabulary)

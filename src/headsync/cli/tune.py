@@ -37,6 +37,12 @@ def tune(
     pause: Annotated[
         list[float], typer.Option(help="Pause that ends an utterance, in seconds; may be repeated.")
     ] = PAUSE,
+    centre_ms: Annotated[
+        list[float] | None, typer.Option(help="The encoder's block in milliseconds; may be repeated.")
+    ] = None,
+    right_ms: Annotated[
+        list[float] | None, typer.Option(help="What the encoder sees after a block, milliseconds; may be repeated.")
+    ] = None,
     most_delay: Annotated[
         float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
     ] = None,
@@ -63,7 +69,10 @@ def tune(
         raise DataError(f"{manifest}: the manifest is empty; name one with utterances.")
     times, word_times = reference_times(manifest, utterances, None, None)
     recognizer = load_model.load_recognizer(model, **search.arguments())
-    budgets = list(dict.fromkeys([Budget(**recognizer.budget), *grid(lookahead_ms, threshold, pause)]))
+    own = Budget(**recognizer.budget)
+    values: list[Sequence[float | None]] = [lookahead_ms, threshold, pause]
+    values += [centre_ms or [own.centre_ms], right_ms or [own.right_ms]]
+    budgets = list(dict.fromkeys([own, *grid(*values)]))
     for budget in budgets:
         with load_model.option_names():
             recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement
@@ -108,13 +117,13 @@ def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point
     from rich.console import Console
     from rich.table import Table
 
-    columns = ("M, ms", "threshold", "pause, s", "error rate", "latency, s", "final, s", "")
+    columns = ("M, ms", "threshold", "pause, s", "centre, ms", "right, ms", "error rate", "latency, s", "final, s", "")
     caption = "latency: user-perceived, p90; final: finalisation, p50"
     table = Table(*columns, box=None, header_style="bold", caption=caption)
     for point in sorted(points, key=lambda point: (point.user_perceived, point.error_rate)):
         figures = (f"{point.error_rate:.2%}", f"{point.user_perceived:.2f}", f"{point.finalisation:.2f}")
         mark = "chosen" if point == chosen else "front" if point in front else ""
-        table.add_row(*(f"{value:g}" for value in point.budget), *figures, mark)
+        table.add_row(*("" if value is None else f"{value:g}" for value in point.budget), *figures, mark)
     Console().print(table)
 
 
@@ -135,4 +144,6 @@ def _draw(points: Sequence[Point], front: Sequence[Point], path: Path) -> None:
 
 
 def _label(point: Point) -> str:
-    return f"M {point.budget.lookahead_ms:g} ms, {point.budget.threshold:g}"
+    budget = point.budget
+    sizes = "" if budget.centre_ms is None else f", {budget.centre_ms:g} + {budget.right_ms:g} ms"
+    return f"M {budget.lookahead_ms:g} ms, {budget.threshold:g}{sizes}"
