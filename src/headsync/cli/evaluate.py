@@ -108,7 +108,7 @@ def evaluate(
     lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None,
     centre_ms: Annotated[float | None, typer.Option(help="The encoder's block, milliseconds.")] = None,
-    right_ms: Annotated[float | None, typer.Option(help="What the encoder sees after a block, milliseconds.")] = None,
+    right_ms: Annotated[float | None, typer.Option(help="The encoder's right context, milliseconds.")] = None,
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Also print how often words of each confidence are right.")
     ] = False,

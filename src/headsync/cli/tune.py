@@ -38,10 +38,10 @@ def tune(
         list[float], typer.Option(help="Pause that ends an utterance, in seconds; may be repeated.")
     ] = PAUSE,
     centre_ms: Annotated[
-        list[float] | None, typer.Option(help="The encoder's block in milliseconds; may be repeated.")
+        list[float] | None, typer.Option(help="The encoder's block, milliseconds; may be repeated.")
     ] = None,
     right_ms: Annotated[
-        list[float] | None, typer.Option(help="What the encoder sees after a block, milliseconds; may be repeated.")
+        list[float] | None, typer.Option(help="The encoder's right context, milliseconds; may be repeated.")
     ] = None,
     most_delay: Annotated[
         float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
