@@ -41,7 +41,7 @@ def test_the_choice_has_the_fewest_errors_within_the_delay() -> None:
 def test_a_budget_becomes_settings_of_a_model() -> None:
     config = with_budget(Config(), Budget(200.0, 0.5, 0.7))
     assert (config.decoding.lookahead_frames, config.decoder.threshold, config.endpoint.pause_seconds) == (5, 0.5, 0.7)
-    assert grid([1, 2], [3], [4, 5]) == [(1, 3, 4), (1, 3, 5), (2, 3, 4), (2, 3, 5)]
+    assert grid([1, 2], [3], [4, 5]) == [Budget(1, 3, 4), Budget(1, 3, 5), Budget(2, 3, 4), Budget(2, 3, 5)]
 
 
 def test_a_budget_has_the_sizes_of_the_encoder() -> None:
@@ -50,6 +50,7 @@ def test_a_budget_has_the_sizes_of_the_encoder() -> None:
     encoder = with_budget(config, Budget(200.0, 0.5, 0.7, 240.0, 672.0)).encoder
     assert (encoder.centre_frames, encoder.right_frames) == (5, 14)
     assert with_budget(config, B).encoder == config.encoder
+    assert grid([1], [2], [3], [4, 5], [6]) == [(1, 2, 3, 4, 6), (1, 2, 3, 5, 6)]
 
 
 @pytest.fixture(scope="module")
