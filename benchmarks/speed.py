@@ -101,8 +101,8 @@ class PacedEngine:
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
 
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
-        encoded = self.inner.encode(x_BWE, length_B, state)
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
+        encoded = self.inner.encode(x_BWE, length_B, state, centre)
         log_ctc_BTV = encoded.log_ctc_BTV + UNSURE
         self.done.append(EngineCall("encode", x_BWE.shape[1], log_ctc_BTV.shape[1]))
         for t in range(log_ctc_BTV.shape[1]):

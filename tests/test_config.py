@@ -114,6 +114,27 @@ def test_a_value_out_of_range_is_named_with_its_table(tmp_path: Path, setting: s
     assert complaint(tmp_path, setting).startswith(f"{setting} must be ")
 
 
+VARIED = '[network]\nfamily = "moonshine"\n[decoder]\nframe_positions = false\n[encoder]\nmode = "reuse"\n'
+
+
+@pytest.mark.parametrize("wrong", ["5", "5 4", "0 4", "5 x", "5 6 7", "5.0 6"])
+def test_varied_sizes_are_two_numbers(tmp_path: Path, wrong: str) -> None:
+    sentence = f'encoder.varied_frames = "{wrong}" must be two whole numbers, for example "5 14"'
+    assert complaint(tmp_path, f'{VARIED}varied_frames = "{wrong}"') == sentence
+
+
+def test_varied_sizes_include_those_of_the_model(tmp_path: Path) -> None:
+    assert load(tmp_path, f'{VARIED}varied_frames = "5 16"').encoder.frame_range == (5, 16)
+    message = complaint(tmp_path, f'{VARIED}varied_frames = "5 16"\nright_frames = 4')
+    assert message == 'encoder.right_frames = 4 must be within varied_frames = "5 16"'
+
+
+@pytest.mark.parametrize("other", ['[encoder]\nmode = "reuse"\n', VARIED.replace("reuse", "full"), "[encoder]\n"])
+def test_sizes_vary_only_where_no_weight_depends_on_them(tmp_path: Path, other: str) -> None:
+    message = complaint(tmp_path, f'{other}varied_frames = "5 16"')
+    assert message == 'encoder.varied_frames requires network.family = "moonshine" and encoder.mode = "reuse"'
+
+
 @pytest.mark.parametrize(("width", "heads"), [(50, 4), (48, 5), (12, 4)])
 def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path, width: int, heads: int) -> None:
     message = complaint(tmp_path, f"[network]\nwidth = {width}\nheads = {heads}")

@@ -36,3 +36,5 @@ class StreamSettings(SearchSettings, total=False):
 
     lookahead_ms: float | None  # M, rounded to encoder frames; instead of `lookahead_frames`
     threshold: float | None  # of each head
+    centre_ms: float | None  # the encoder's block, rounded to encoder frames; see `encoder.varied_frames`
+    right_ms: float | None  # its right context, likewise

@@ -52,12 +52,29 @@ class EncoderConfig:
     right_frames: int = 16
     mode: Literal["isolated", "reuse", "contextual", "full"] = "isolated"
     positions: Literal["distance", "sinusoids"] = "distance"  # a learned bias per distance, or sinusoids: paper
+    varied_frames: str = ""  # least and most centre and right frames of training, such as "5 14": streams choose theirs
 
     def __post_init__(self) -> None:
         if self.positions == "sinusoids" and self.mode == "reuse":
             raise ConfigError('positions = "sinusoids" needs mode = "isolated", "contextual" or "full"')
         _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
         _at_least(0, left_frames=self.left_frames, right_frames=self.right_frames)
+        if self.varied_frames:
+            least, most = self.frame_range
+            for name, frames in (("centre_frames", self.centre_frames), ("right_frames", self.right_frames)):
+                if not least <= frames <= most:
+                    raise ConfigError(f'{name} = {frames} must be within varied_frames = "{self.varied_frames}"')
+
+    @property
+    def frame_range(self) -> tuple[int, int]:
+        """The least and the most centre and right frames that a stream may choose."""
+        try:
+            least, most = (int(number) for number in self.varied_frames.split())
+        except ValueError:
+            least = most = 0
+        if not 1 <= least <= most:
+            raise ConfigError(f'varied_frames = "{self.varied_frames}" must be two whole numbers, for example "5 14"')
+        return least, most
 
 
 @dataclass(frozen=True)
@@ -261,6 +278,8 @@ class Config:
                 raise ConfigError(f'{table.name} requires kind = "{kind}", not "{self.kind}"')
         if self.network.family == "moonshine":
             self._check_moonshine()
+        if self.encoder.varied_frames and (self.network.family, self.encoder.mode) != ("moonshine", "reuse"):
+            raise ConfigError('encoder.varied_frames requires network.family = "moonshine" and encoder.mode = "reuse"')
 
     @property
     def frame_rate(self) -> FrameRate:

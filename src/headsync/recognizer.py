@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headsync._arguments import StreamSettings
-from headsync.config import DecodingConfig, EndpointConfig
+from headsync.config import Config, DecodingConfig, EndpointConfig
 from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
 from headsync.decoding.encoder_stream import EncoderStream
@@ -85,6 +85,7 @@ class Recognizer:
         _check_arguments(threads, hotwords)
         folder = load_folder(find(name_or_folder))
         given = _in_frames(settings, folder.config.frame_rate)
+        folder = _with_sizes(folder, given)
         threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
         if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
@@ -99,9 +100,10 @@ class Recognizer:
         """A new stream; `attention`: with an `Attention` event for each token.
 
         `phrases` replaces the phrase list of the recogniser for this stream; an empty one allows all text. Settings
-        are for this stream alone; the model is not loaded again. `lookahead_ms`, `threshold` (of each head) and
-        `pause_seconds` determine the delay. The others are those of `DecodingConfig` and `EndpointConfig` (`beam=10`,
-        ...). None: as loaded.
+        are for this stream alone; the model is not loaded again. `lookahead_ms`, `threshold` (of each head),
+        `pause_seconds` and, if the model was trained with varying sizes, `centre_ms` and `right_ms` of the encoder's
+        blocks determine the delay. The others are those of `DecodingConfig` and `EndpointConfig` (`beam=10`, ...).
+        None: as loaded.
         """
         return Session(self.changed(settings, phrases=phrases), attention)
 
@@ -120,20 +122,24 @@ class Recognizer:
         given = _in_frames(settings, self.config.frame_rate)
         if not given and hotwords is None and engine is None and phrases is None:
             return self
+        folder = _with_sizes(self.folder, given)
         threshold = _checked_threshold(given.pop("threshold", self._threshold))
         decoding, endpoint = changed_settings(self.search.config, self.endpointer.config, given, where)
         hotwords = self._hotwords if hotwords is None else hotwords
         phrases = self._phrases if phrases is None else phrases
         engine = engine or self.engine
-        return Recognizer(self.folder, engine, decoding, self._lm, hotwords, endpoint, phrases, threshold)
+        return Recognizer(folder, engine, decoding, self._lm, hotwords, endpoint, phrases, threshold)
 
     @property
     def budget(self) -> dict[str, float]:
         """The settings that determine the delay of a stream, by the names of `session`."""
+        rate, encoder = self.config.frame_rate, self.config.encoder
+        sizes = {"centre_ms": encoder.centre_frames, "right_ms": encoder.right_frames} if encoder.varied_frames else {}
         return {
-            "lookahead_ms": round(1000 * self.config.frame_rate.seconds * self.search.config.lookahead_frames, 3),
+            "lookahead_ms": rate.milliseconds(self.search.config.lookahead_frames),
             "threshold": self._threshold or self.config.decoder.threshold,
             "pause_seconds": self.endpointer.config.pause_seconds,
+            **{name: rate.milliseconds(frames) for name, frames in sizes.items()},
         }
 
     def async_session(
@@ -278,6 +284,30 @@ def _in_frames(settings: Mapping[str, Any], rate: FrameRate) -> dict[str, Any]:
         seconds = _positive_number("lookahead_ms", given.pop("lookahead_ms"), "320") / 1000
         given["lookahead_frames"] = max(1, rate.frames(seconds))
     return given
+
+
+def _with_sizes(folder: ModelFolder, given: dict[str, Any]) -> ModelFolder:
+    """The folder with the sizes of the encoder's blocks that are given; they are removed from `given`."""
+    encoder = folder.config.encoder
+    centre = _size("centre_ms", given.pop("centre_ms", None), encoder.centre_frames, folder.config)
+    right = _size("right_ms", given.pop("right_ms", None), encoder.right_frames, folder.config)
+    encoder = replace(encoder, centre_frames=centre, right_frames=right)
+    return replace(folder, config=replace(folder.config, encoder=encoder))
+
+
+def _size(name: str, milliseconds: Any, own_frames: int, config: Config) -> int:
+    """A size of the encoder's blocks in frames, checked; None: the model's own."""
+    if milliseconds is None:
+        return own_frames
+    rate = config.frame_rate
+    frames = rate.frames(_positive_number(name, milliseconds, "384") / 1000)
+    if not config.encoder.varied_frames:
+        raise ConfigError(f"{name} = {milliseconds!r} is not possible: this model was trained with one size of blocks")
+    least, most = config.encoder.frame_range
+    if not least <= frames <= most:
+        limits = f"from {rate.milliseconds(least):g} to {rate.milliseconds(most):g}"
+        raise ConfigError(f"{name} = {milliseconds!r} must be {limits}, the sizes that this model was trained with")
+    return frames
 
 
 def _positive_number(name: str, value: Any, example: str) -> float:

@@ -24,7 +24,7 @@ def manifest(wav: Path, tmp_path: Path) -> Path:
 
 def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path, says: Any) -> None:
     says("one nine", "three")
-    settings = ("--beam", 2, "--lookahead", 8, "--threshold", 0.5, "--ctc-weight", 0.4)
+    settings = ("--beam", 2, "--lookahead", 8, "--threshold", 0.5, "--ctc-weight", 0.4, "--centre-ms", 240)
     result = run("evaluate", "some-model", manifest, "--json", tmp_path / "out.json", *settings)
     assert result.exit_code == 0, result.stderr
     figures = {line[:26].strip(): line[26:].strip() for line in result.stdout.splitlines()}
@@ -37,6 +37,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["user-perceived latency"].startswith("0.20 s  (p90 0.20, p95")
     assert figures["unstable partial words"] == "0.00%"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
+    decoding |= {"centre_ms": 240.0, "right_ms": None}
     decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "phrases": [], "engine": "auto"}
     assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())

@@ -105,6 +105,13 @@ def test_every_encoder_of_the_moonshine_family(encoder: EncoderConfig, tmp_path:
     assert_agree(exported_moonshine(tmp_path, encoder=encoder))
 
 
+@pytest.mark.parametrize(("centre", "right"), [(3, 2), (1, 7), (7, 1), (6, 6)])
+def test_graphs_of_a_model_with_varied_sizes_compute_all_of_them(centre: int, right: int, tmp_path: Path) -> None:
+    folder = exported_moonshine(tmp_path, encoder=EncoderConfig(2, 5, 3, 2, "reuse", varied_frames="1 7"))
+    encoder = replace(folder.config.encoder, centre_frames=centre, right_frames=right)
+    assert_agree(replace(folder, config=replace(folder.config, encoder=encoder)))
+
+
 def test_the_level_of_a_stream_is_the_same_in_both_engines(tmp_path: Path) -> None:
     """Consecutive chunks of several sizes, of digital silence, faint and loud audio."""
     engines = [load_engine(exported_moonshine(tmp_path), engine=name) for name in ("torch", "onnx")]

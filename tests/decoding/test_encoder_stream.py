@@ -43,9 +43,9 @@ class EchoEngine:
     def start_encoder(self, batch: int) -> State:
         return (np.zeros((batch, 1), np.float32),)
 
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
         self.shapes.append(x_BWE.shape)
-        centre = x_BWE.shape[1] if self.config.mode == "full" else self.config.centre_frames
+        assert centre == (x_BWE.shape[1] if self.config.mode == "full" else self.config.centre_frames)
         keys = x_BWE[:, None, None, :centre]
         seen = np.full_like(keys, x_BWE[0, length_B[0] - 1, 1])
         return Encoded(keys[:, 0, 0] + state[0], Memory(keys, seen), (state[0] + 1000,))

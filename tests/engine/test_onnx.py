@@ -191,9 +191,9 @@ def test_a_row_of_a_batch_equals_the_row_alone(folder: ModelFolder, tmp_path: Pa
         np.testing.assert_array_equal(parts[row], together[row : row + 1])
     states, state = [engine.start_encoder(1) for _ in parts], engine.start_encoder(5)
     for _ in range(3):
-        encoded = engine.encode(together, np.full(5, 5), state)
+        encoded = engine.encode(together, np.full(5, 5), state, 3)
         for row, part in enumerate(parts):
-            alone = engine.encode(part, np.array([5]), states[row])
+            alone = engine.encode(part, np.array([5]), states[row], 3)
             np.testing.assert_array_equal(alone.log_ctc_BTV, encoded.log_ctc_BTV[row : row + 1])
             np.testing.assert_array_equal(alone.memory.keys_BNHTD, encoded.memory.keys_BNHTD[row : row + 1])
             states[row] = alone.state

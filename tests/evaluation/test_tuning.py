@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import run
-from headsync.config import Config
+from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport, Method, UtteranceResult, evaluate, summarise
@@ -41,7 +41,16 @@ def test_the_choice_has_the_fewest_errors_within_the_delay() -> None:
 def test_a_budget_becomes_settings_of_a_model() -> None:
     config = with_budget(Config(), Budget(200.0, 0.5, 0.7))
     assert (config.decoding.lookahead_frames, config.decoder.threshold, config.endpoint.pause_seconds) == (5, 0.5, 0.7)
-    assert grid([1, 2], [3], [4, 5]) == [(1, 3, 4), (1, 3, 5), (2, 3, 4), (2, 3, 5)]
+    assert grid([1, 2], [3], [4, 5]) == [Budget(1, 3, 4), Budget(1, 3, 5), Budget(2, 3, 4), Budget(2, 3, 5)]
+
+
+def test_a_budget_has_the_sizes_of_the_encoder() -> None:
+    network, decoder = NetworkConfig(family="moonshine"), DecoderConfig(frame_positions=False)
+    config = Config(network=network, encoder=EncoderConfig(mode="reuse", varied_frames="5 16"), decoder=decoder)
+    encoder = with_budget(config, Budget(200.0, 0.5, 0.7, 240.0, 672.0)).encoder
+    assert (encoder.centre_frames, encoder.right_frames) == (5, 14)
+    assert with_budget(config, B).encoder == config.encoder
+    assert grid([1], [2], [3], [4, 5], [6]) == [(1, 2, 3, 4, 6), (1, 2, 3, 5, 6)]
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +109,5 @@ def test_tune_prints_points_draws_them_and_writes_a_copy(utterances: list[Uttera
     assert "already exists" in again.stderr
     wrong = run("tune", "digits-en", manifest, "--threshold", 0)
     assert wrong.stderr == "--threshold = 0.0 must be a number above 0, for example 1.0\n"
+    fixed = run("tune", "digits-en", manifest, "--centre-ms", 240)
+    assert fixed.stderr == "--centre-ms = 240.0 is not possible: this model was trained with one size of blocks\n"

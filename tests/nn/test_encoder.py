@@ -60,11 +60,15 @@ def windows(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> It
         yield window, there.shape[1]
 
 
+def centre_of(encoder: ChunkEncoder, window: Tensor) -> int:
+    return window.shape[1] if encoder.config.mode == "full" else encoder.config.centre_frames
+
+
 def stream(encoder: ChunkEncoder, features: Tensor, padding: float = 0.0) -> Tensor:
     """The drained steps."""
     state, centres = encoder.start(len(features)), []
     for window, length in windows(encoder, features, padding):
-        frames, state = encoder.step(window, torch.full((len(features),), length), state)
+        frames, state = encoder.step(window, torch.full((len(features),), length), state, centre_of(encoder, window))
         centres.append(frames[:, :length])
     return torch.cat(centres, 1)
 
@@ -145,13 +149,13 @@ def test_rows_of_a_state_can_be_chosen_and_moved(mode: str) -> None:
         state = encoder.start(1)
         pieces = list(windows(encoder, features[row : row + 1]))
         for window, length in pieces[:steps]:
-            _, state = encoder.step(window, torch.tensor([length]), state)
+            _, state = encoder.step(window, torch.tensor([length]), state, 2)
         states.append(state)
-        lone.append((pieces[steps], encoder.step(pieces[steps][0], torch.tensor([pieces[steps][1]]), state)))
+        lone.append((pieces[steps], encoder.step(pieces[steps][0], torch.tensor([pieces[steps][1]]), state, 2)))
     order = [2, 0, 1, 1]
     gathered = take_rows(EncoderState(*(torch.cat(parts) for parts in zip(*states, strict=True))), order)
     window = torch.cat([lone[row][0][0] for row in order])
-    frames, after = encoder.step(window, torch.tensor([lone[row][0][1] for row in order]), gathered)
+    frames, after = encoder.step(window, torch.tensor([lone[row][0][1] for row in order]), gathered, 2)
     for place, row in enumerate(order):
         close(frames[place], lone[row][1][0][0])
         for part, alone in zip(take_rows(after, [place]), lone[row][1][1], strict=True):
@@ -163,8 +167,8 @@ def test_a_step_does_not_change_its_input_state(mode: str) -> None:
     encoder, features = build((5, 2, 1), mode), draw(1, 6)
     window, length = next(windows(encoder, features))
     before, kept = encoder.start(1), encoder.start(1)
-    first = encoder.step(window, torch.tensor([length]), before)
-    second = encoder.step(window, torch.tensor([length]), before)
+    first = encoder.step(window, torch.tensor([length]), before, centre_of(encoder, window))
+    second = encoder.step(window, torch.tensor([length]), before, centre_of(encoder, window))
     assert torch.equal(first[0], second[0])
     assert all(torch.equal(one, other) for one, other in zip(before, kept, strict=True))
 
@@ -195,7 +199,7 @@ def test_the_left_context_is_used_and_no_more(mode: str, layers: int, first: int
     def last_window(x: Tensor) -> Tensor:
         state = encoder.start(1)
         for start in range(0, 10, 2):
-            frames, state = encoder.step(x[:, start : start + 3], torch.tensor([3]), state)
+            frames, state = encoder.step(x[:, start : start + 3], torch.tensor([3]), state, 2)
         return frames  # of frames 8 and 9
 
     before = last_window(embedded)
@@ -230,9 +234,9 @@ def test_windows_that_hold_an_utterance_have_full_context() -> None:
 def test_rows_of_different_lengths_share_a_step_of_full_context() -> None:
     encoder, embedded = build((2, 2, 1), "full"), torch.randn(2, 9, 8, dtype=torch.float64)
     lengths = torch.tensor([9, 4])
-    frames, _ = encoder.step(embedded, lengths, encoder.start(2))
+    frames, _ = encoder.step(embedded, lengths, encoder.start(2), 9)
     for row, length in enumerate(lengths.tolist()):
-        alone, _ = encoder.step(embedded[row : row + 1, :length], lengths[row : row + 1], encoder.start(1))
+        alone, _ = encoder.step(embedded[row : row + 1, :length], lengths[row : row + 1], encoder.start(1), length)
         close(frames[row, :length], alone[0])
 
 
@@ -255,7 +259,7 @@ def test_with_sinusoids_the_stream_is_the_whole_and_no_bias_is_learned(mode: str
     features = draw(2, 14)
     expected, state, drained = whole(encoder, features), encoder.start(2), []
     for window, there in windows(encoder, features, padding=torch.nan):
-        frames, state = encoder.step(window, torch.full((2,), there), state)
+        frames, state = encoder.step(window, torch.full((2,), there), state, centre_of(encoder, window))
         drained.append(frames)
     torch.testing.assert_close(torch.cat(drained, 1)[:, : expected.shape[1]], expected, rtol=0, atol=1e-9)
 
@@ -265,8 +269,8 @@ def test_sinusoids_tell_the_order_of_frames() -> None:
     encoder = scrambled(ChunkEncoder(config, NETWORK, FEATURES), 0)
     x = torch.randn(1, 6, NETWORK.width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     length = torch.tensor([6])
-    forwards, _ = encoder.step(x, length, encoder.start(1))
-    backwards, _ = encoder.step(x.flip(1), length, encoder.start(1))
+    forwards, _ = encoder.step(x, length, encoder.start(1), 6)
+    backwards, _ = encoder.step(x.flip(1), length, encoder.start(1), 6)
     assert not torch.allclose(forwards, backwards.flip(1), atol=1e-6)
 
 
@@ -275,7 +279,7 @@ def test_an_untrained_full_context_encoder_attends_to_frames_ten_seconds_away() 
     torch.manual_seed(0)
     encoder = ChunkEncoder(EncoderConfig(1, mode="full"), NETWORK, FEATURES).double().eval()
     x = torch.randn(1, 300, NETWORK.width, dtype=torch.float64, requires_grad=True)
-    frames, _ = encoder.step(x, torch.tensor([300]), encoder.start(1))
+    frames, _ = encoder.step(x, torch.tensor([300]), encoder.start(1), 300)
     (gradient,) = torch.autograd.grad(frames[0, 0].square().sum(), x)
     far, near = (gradient[0, part].norm(dim=-1).mean() for part in (slice(250, 300), slice(1, 40)))
     assert far > 0.01 * near

@@ -51,17 +51,19 @@ def embedded(encoder: RotaryEncoder, blocks: Tensor, sizes: list[int]) -> Tensor
     return torch.cat(parts, 1)
 
 
-def stream(encoder: RotaryEncoder, blocks: Tensor, padding: float = 0.0) -> Tensor:
-    """The drained steps; windows at the end are filled up with `padding`."""
+def stream(
+    encoder: RotaryEncoder, blocks: Tensor, padding: float = 0.0, chosen: tuple[int, int] | None = None
+) -> Tensor:
+    """The drained steps, of the `chosen` centre and right frames; windows at the end are filled up with `padding`."""
     frames = WAVEFORM.embedded(blocks.shape[1])
     x = embedded(encoder, blocks, [1] * frames)
     config, state, centres = encoder.config, encoder.start(len(blocks)), []
-    centre, right = (frames, 0) if config.mode == "full" else (config.centre_frames, config.right_frames)
+    centre, right = (frames, 0) if config.mode == "full" else chosen or (config.centre_frames, config.right_frames)
     for start in range(0, frames, centre):
         there = x[:, start : start + centre + right]
         window = torch.full((len(x), centre + right, x.shape[2]), padding, dtype=x.dtype)
         window[:, : there.shape[1]] = there
-        out, state = encoder.step(window, torch.full((len(x),), there.shape[1]), state)
+        out, state = encoder.step(window, torch.full((len(x),), there.shape[1]), state, centre)
         centres.append(out[:, : there.shape[1]])
     return torch.cat(centres, 1)
 
@@ -87,6 +89,13 @@ def test_drained_steps_are_the_whole(
 ) -> None:
     encoder, blocks = build(size, mode, layers, seed), draw(2, frames, seed)
     close(stream(encoder, blocks, padding=9.0), whole(encoder, blocks))
+
+
+@each_size
+def test_steps_of_chosen_sizes_are_the_whole_of_these_sizes(size: tuple[int, int, int]) -> None:
+    left, *chosen = size
+    expected, blocks = whole(build(size), draw(2, 11)), draw(2, 11)
+    close(stream(build((left, 3, 4)), blocks, 9.0, (chosen[0], chosen[1])), expected)
 
 
 @modes
@@ -129,13 +138,13 @@ def test_rows_of_streams_of_different_age_are_independent() -> None:
     x = embedded(encoder, blocks, [12])
     later = encoder.start(1)
     for start in (0, 2, 4):
-        _, later = encoder.step(x[1:, start : start + 3], torch.tensor([3]), later)
+        _, later = encoder.step(x[1:, start : start + 3], torch.tensor([3]), later, 2)
     windows, lengths = torch.cat([x[:1, :3], x[1:, 6:9]]), torch.tensor([3, 3])
     states = [tuple(leaf.detach().numpy() for leaf in state) for state in (encoder.start(1), later)]
     joined = tuple(torch.from_numpy(leaf) for leaf in join_rows(*states))
-    together, after = encoder.step(windows, lengths, joined)
+    together, after = encoder.step(windows, lengths, joined, 2)
     for row, state in enumerate((encoder.start(1), later)):
-        alone, own = encoder.step(windows[row : row + 1], lengths[:1], state)
+        alone, own = encoder.step(windows[row : row + 1], lengths[:1], state, 2)
         close(together[row : row + 1], alone)
         for leaf, expected in zip(take_rows(tuple(x.detach().numpy() for x in after), [row]), own, strict=True):
             close(torch.from_numpy(leaf), expected.detach())
@@ -150,7 +159,7 @@ def test_a_stream_of_a_month_has_exact_positions() -> None:
         state = (torch.tensor([age]), *encoder.start(1)[1:])
         out = []
         for start in (0, 2, 4):
-            frames, state = encoder.step(x[:, start : start + 3], torch.tensor([3]), state)
+            frames, state = encoder.step(x[:, start : start + 3], torch.tensor([3]), state, 2)
             out.append(frames)
         outputs.append(torch.cat(out, 1))
     close(outputs[0], outputs[1], 2e-5)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from contracts.test_engines import exported_moonshine
+from headsync.config import EncoderConfig
 from headsync.engine import NO_LIMIT, Engine, Memory, State, Window, load_engine
 from headsync.engine.kv_pool import Past
 from headsync.events import Final
@@ -39,9 +40,9 @@ class Gate:
         self.entered.set()
         assert self.open.wait(60)
 
-    def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+    def encode(self, x_BWE: Any, length_B: Any, state: State, centre: int) -> Any:
         self._pass(len(x_BWE))
-        return self.inner.encode(x_BWE, length_B, state)
+        return self.inner.encode(x_BWE, length_B, state, centre)
 
     def decode(self, tokens_B: Any, memory: Memory, state: State, window: Window) -> Any:
         self._pass(len(tokens_B))
@@ -89,10 +90,10 @@ def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
     for length in lengths:
         features = rng.standard_normal((1, 67, 80)).astype(np.float32)
         x = engine.embed(features, engine.start_front(1))[0][:, :16]
-        state = engine.encode(x, np.array([16]), engine.start_encoder(1)).state
+        state = engine.encode(x, np.array([16]), engine.start_encoder(1), 12).state
         x = x[:, ::-1].copy()
         x[:, length:] = 0
-        calls.append((x, np.array([length]), state))
+        calls.append((x, np.array([length]), state, 12))
     return calls
 
 
@@ -109,8 +110,8 @@ def test_windows_of_several_streams(engine: Engine) -> None:
 def steps(engine: Engine, shapes: Sequence[tuple[int, int, int]]) -> list[tuple[Any, ...]]:
     """Arguments of `decode`: rows, frames, and tokens written before."""
     rng = np.random.default_rng(2)
-    (x, length, state), *_ = windows(engine, [16])
-    one = engine.encode(x, length, state).memory
+    call, *_ = windows(engine, [16])
+    one = engine.encode(*call).memory
     calls = []
     for rows, frames, written in shapes:
         noise = [rng.standard_normal((1, *part.shape[1:3], frames, part.shape[4])) for part in one]
@@ -163,6 +164,24 @@ def test_streams_of_samples_keep_their_own_levels(name: str, tmp_path: Path) -> 
         assert_same(result, engine.embed(x, state))
 
 
+@pytest.mark.parametrize("name", ["onnx", "torch"])
+def test_windows_share_a_batch_if_all_their_sizes_are_equal(name: str, tmp_path: Path) -> None:
+    encoder = EncoderConfig(2, 5, 3, 2, "reuse", varied_frames="1 7")
+    engine, rng = load_engine(exported_moonshine(tmp_path, encoder=encoder), engine=name), np.random.default_rng(4)
+    gate, calls = Gate(engine), list[tuple[Any, ...]]()
+    shared = BatchingEngine(gate)  # type: ignore[arg-type]
+    for centre, right in [(3, 2), (3, 2), (2, 3), (4, 3), (2, 3), (3, 2), (4, 3)]:  # the first three have five frames
+        x = rng.standard_normal((2, 1, centre + right, 32)).astype(np.float32)
+        length = np.array([centre + right])
+        calls.append((x[1], length, engine.encode(x[0], length, engine.start_encoder(1), centre).state, centre))
+    results = together(gate, shared, [lambda call=call: shared.encode(*call) for call in calls])
+    assert gate.rows[0] == 1
+    assert sorted(gate.rows[1:]) == [2, 2, 2]
+    for call, result in zip(calls, results, strict=True):
+        assert result.log_ctc_BTV.shape[1] == call[3]
+        assert_same(result, engine.encode(*call))
+
+
 def test_a_batch_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "MAX_ROWS", 2)
     gate = Gate(engine)
@@ -183,11 +202,11 @@ def test_large_memories_are_not_copied(engine: Engine, monkeypatch: pytest.Monke
 
 def test_an_error_affects_only_its_own_stream(engine: Engine) -> None:
     class Faulty(Gate):
-        def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+        def encode(self, x_BWE: Any, length_B: Any, state: State, centre: int) -> Any:
             self._pass(len(x_BWE))
             if (length_B == 13).any():
                 raise ValueError("thirteen")
-            return self.inner.encode(x_BWE, length_B, state)
+            return self.inner.encode(x_BWE, length_B, state, centre)
 
     gate = Faulty(engine)
     shared = BatchingEngine(gate)  # type: ignore[arg-type]
@@ -203,9 +222,9 @@ def test_a_single_call_runs_in_its_own_thread(engine: Engine) -> None:
     ran: list[int] = []
 
     class Watched(Gate):
-        def encode(self, x_BWE: Any, length_B: Any, state: State) -> Any:
+        def encode(self, x_BWE: Any, length_B: Any, state: State, centre: int) -> Any:
             ran.append(threading.get_ident())
-            return self.inner.encode(x_BWE, length_B, state)
+            return self.inner.encode(x_BWE, length_B, state, centre)
 
     (call,) = windows(engine, [16])
     shared = BatchingEngine(Watched(engine))  # type: ignore[arg-type]

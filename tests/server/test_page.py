@@ -219,6 +219,7 @@ def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice:
         page.click("#budget summary")
         assert page.get_attribute("#lookahead_ms", "placeholder") == "320"
         assert page.get_attribute("#pause_seconds", "placeholder") == "1.2"
+        assert page.is_hidden("#centre_ms")  # this model was trained with one size
         page.fill("#pause_seconds", "0.1")
         hand_over(page, twice)
         short = lines(page)

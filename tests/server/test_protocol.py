@@ -160,11 +160,12 @@ def noting_session(chosen: list[SessionOptions]) -> OpenSession:
 
 def test_the_delay_can_be_chosen_in_the_query_and_start_has_precedence() -> None:
     chosen: list[SessionOptions] = []
-    query = {"lookahead_ms": "160", "threshold": "0.75", "pause_seconds": ".5", "token": "secret"}
+    query = {"lookahead_ms": "160", "threshold": "0.75", "pause_seconds": ".5", "token": "secret", "centre_ms": "240"}
     stream = NativeStream(["fake"], noting_session(chosen), LIMITS, query=query)
     assert stream.opening() == Reply()
     stream.receive('{"type": "start", "settings": {"threshold": 0.9, "beam": 4}}')
-    assert chosen[0].settings == {"lookahead_ms": 160.0, "threshold": 0.9, "pause_seconds": 0.5, "beam": 4}
+    budget = {"lookahead_ms": 160.0, "threshold": 0.9, "pause_seconds": 0.5, "centre_ms": 240.0}
+    assert chosen[0].settings == {**budget, "beam": 4}
 
 
 @pytest.mark.parametrize(("query", "sentence"), [
@@ -173,6 +174,7 @@ def test_the_delay_can_be_chosen_in_the_query_and_start_has_precedence() -> None
     ({"threshold": "nan"}, 'query: threshold = "nan" must be a number above 0, for example 1.0'),
     ({"threshold": "-1"}, 'query: threshold = "-1" must be a number above 0, for example 1.0'),
     ({"pause_seconds": "inf"}, 'query: pause_seconds = "inf" must be a number above 0, for example 0.8'),
+    ({"right_ms": "0"}, 'query: right_ms = "0" must be a number above 0, for example 384'),
     ({"lookahead": "320"}, 'query: unknown parameter lookahead; did you mean "lookahead_ms"?'),
 ])  # fmt: skip
 def test_a_bad_query_is_one_sentence_at_the_opening(query: dict[str, str], sentence: str) -> None:

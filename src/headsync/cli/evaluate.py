@@ -83,10 +83,13 @@ class DelayOptions:
 
     lookahead: Annotated[int | None, typer.Option(min=1, help="Lookahead limit M of a step, encoder frames.")] = None
     threshold: Annotated[float | None, typer.Option(help="Halting threshold of each head; 1 in the paper.")] = None
+    centre_ms: Annotated[float | None, typer.Option(help="The encoder's block, milliseconds.")] = None
+    right_ms: Annotated[float | None, typer.Option(help="The encoder's right context, milliseconds.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"lookahead_frames": self.lookahead, "threshold": self.threshold}
+        sizes = {"centre_ms": self.centre_ms, "right_ms": self.right_ms}
+        return {"lookahead_frames": self.lookahead, "threshold": self.threshold, **sizes}
 
 
 @dataclass(frozen=True)

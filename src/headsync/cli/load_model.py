@@ -36,6 +36,8 @@ _OPTIONS = {
     "lm_weight": "--lm-weight",
     "nbest": "--nbest",
     "threshold": "--threshold",
+    "centre_ms": "--centre-ms",
+    "right_ms": "--right-ms",
     "lookahead_frames": "--lookahead",
     "pause_seconds": "--endpoint pause",
     "longest_seconds": "--endpoint length",

@@ -18,7 +18,7 @@ from headsync.cli.evaluate import ReferenceTimes, read_utterances
 from headsync.cli.output import check_writable, progress_bar
 
 if TYPE_CHECKING:
-    from headsync.evaluation.tuning import Point
+    from headsync.evaluation.tuning import Budget, Point
 
 _axis = partial(typer.Option, rich_help_panel="Delay budgets to measure, in every combination; options may be repeated")
 
@@ -36,6 +36,15 @@ class BudgetGrid:
     pause: Annotated[list[float], _axis(help="Pause that ends an utterance, in seconds.")] = field(
         default_factory=lambda: [0.5, 0.8, 1.2]
     )
+    centre_ms: Annotated[list[float] | None, _axis(help="The encoder's block, milliseconds.")] = None
+    right_ms: Annotated[list[float] | None, _axis(help="The encoder's right context, milliseconds.")] = None
+
+    def every(self, own: Budget) -> list[Budget]:
+        """The model's own budget, and every combination of the values."""
+        from headsync.evaluation.tuning import grid
+
+        sizes = self.centre_ms or [own.centre_ms], self.right_ms or [own.right_ms]
+        return list(dict.fromkeys([own, *grid(self.lookahead_ms, self.threshold, self.pause, *sizes)]))
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ def tune(
     """Measure a model with several delay budgets, and choose one."""
     from headsync.evaluation.evaluate import evaluate, readable
     from headsync.evaluation.figure_files import check_figure
-    from headsync.evaluation.tuning import Budget, choose, grid, measure_points, pareto_front, with_budget
+    from headsync.evaluation.tuning import Budget, choose, measure_points, pareto_front, with_budget
 
     check_writable(choice.plot)
     check_figure(choice.plot)
@@ -70,9 +79,7 @@ def tune(
     utterances = read_utterances(manifest, limit)
     times, word_times = ReferenceTimes().read(manifest, utterances)
     recognizer = load_model.load_recognizer(model, **search.arguments())
-    budgets = list(
-        dict.fromkeys([Budget(**recognizer.budget), *grid(values.lookahead_ms, values.threshold, values.pause)])
-    )
+    budgets = values.every(Budget(**recognizer.budget))
     for budget in budgets:
         with load_model.option_names():
             recognizer.changed(budget._asdict())  # an error in a setting is raised here, before the first measurement
@@ -117,13 +124,13 @@ def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point
     from rich.console import Console
     from rich.table import Table
 
-    columns = ("M, ms", "threshold", "pause, s", "error rate", "latency, s", "final, s", "")
+    columns = ("M, ms", "threshold", "pause, s", "centre, ms", "right, ms", "error rate", "latency, s", "final, s", "")
     caption = "latency: user-perceived, p90; final: finalisation, p50"
     table = Table(*columns, box=None, header_style="bold", caption=caption)
     for point in sorted(points, key=lambda point: (point.user_perceived, point.error_rate)):
         figures = (f"{point.error_rate:.2%}", f"{point.user_perceived:.2f}", f"{point.finalisation:.2f}")
         mark = "chosen" if point == chosen else "front" if point in front else ""
-        table.add_row(*(f"{value:g}" for value in point.budget), *figures, mark)
+        table.add_row(*("" if value is None else f"{value:g}" for value in point.budget), *figures, mark)
     Console().print(table)
 
 
@@ -144,4 +151,6 @@ def _draw(points: Sequence[Point], front: Sequence[Point], path: Path) -> None:
 
 
 def _label(point: Point) -> str:
-    return f"M {point.budget.lookahead_ms:g} ms, {point.budget.threshold:g}"
+    budget = point.budget
+    sizes = "" if budget.centre_ms is None else f", {budget.centre_ms:g} + {budget.right_ms:g} ms"
+    return f"M {budget.lookahead_ms:g} ms, {budget.threshold:g}{sizes}"

@@ -113,7 +113,7 @@ class EncoderStream:
         window = np.zeros((1, width, self.ahead_TE.shape[1]), self.ahead_TE.dtype)
         length = len(self.ahead_TE[:width])
         window[0, :length] = self.ahead_TE[:width]
-        encoded = self.engine.encode(window, np.array([length]), self.state)
+        encoded = self.engine.encode(window, np.array([length]), self.state, centre)
         rest = replace(
             self, ahead_TE=self.ahead_TE[centre:], ahead_level_T=self.ahead_level_T[centre:], state=encoded.state
         )

@@ -68,8 +68,8 @@ class Engine(Protocol):
 
     def start_encoder(self, batch: int) -> State: ...
 
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
-        """One window [centre | right] of embedded frames, the first `length_B` of which exist."""
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
+        """One window of embedded frames, `centre` of them and the right ones; the first `length_B` exist."""
 
     def place(self, memory: Memory, first: int) -> Memory:
         """Frames of an utterance, the first one being its frame `first`; done once, before they are decoded."""

@@ -173,16 +173,17 @@ def _embed(model: Model, columns: int) -> Traced:
 
 def _encode(model: Model) -> Traced:
     config, rows = model.encoder.config, 2
-    full = config.mode == "full"
-    window = 11 if full else config.centre_frames + config.right_frames  # a stream's windows are all of one size
+    centre = 11 if config.mode == "full" else config.centre_frames
+    window = 11 if config.mode == "full" else centre + config.right_frames
     x, state = torch.randn(rows, window, model.encoder.embedded_width), model.encoder.start(rows)
     before, after = _state_names(state)
-    inputs, outputs = ["x", "length", *before], ["log_ctc", "keys", "values"]
-    axes: Axes = {name: {0: "rows"} for name in (*inputs, *outputs, *after)}
-    if full:
-        axes["x"][1] = axes["log_ctc"][1] = axes["keys"][2] = axes["values"][2] = "frames"
-    arguments = (x, torch.full((rows,), window), *state)
-    return Traced(Encode(model), arguments, inputs, outputs + after, axes)
+    outputs = ["log_ctc", "keys", "values"]
+    axes: Axes = {name: {0: "rows"} for name in ("x", "length", *before, *outputs, *after)}
+    if config.mode == "full" or config.varied_frames:  # else the windows of all streams have one size
+        axes["x"][1] = "window"
+        axes["log_ctc"][1] = axes["keys"][2] = axes["values"][2] = "frames"
+    arguments = (x, torch.full((rows,), window), torch.tensor(centre), *state)
+    return Traced(Encode(model), arguments, ["x", "length", "centre", *before], outputs + after, axes)
 
 
 def _state_names(state: Sequence[Tensor]) -> tuple[list[str], list[str]]:

@@ -49,6 +49,8 @@ def describe(folder: ModelFolder, int8: bool = False) -> dict[str, Any]:
     sizes = {
         f"{table}.{name}": getattr(getattr(config, table), name) for table, names in SIZES.items() for name in names
     }
+    if config.encoder.varied_frames:  # of any size
+        sizes |= {"encoder.centre_frames": "any", "encoder.right_frames": "any"}
     return {**sizes, "features": config.columns, "classes": folder.vocabulary.size, "int8": int8}
 
 
@@ -90,8 +92,8 @@ class OnnxEngine:
     def start_encoder(self, batch: int) -> State:
         return _zeros(self._states["encode"], batch)
 
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
-        given = {"x": x_BWE, "length": length_B, **_numbered(state)}
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
+        given = {"x": x_BWE, "length": length_B, "centre": np.array(centre), **_numbered(state)}
         log_ctc, keys, values, *after = self._encode.run(None, _only(given, self._encoder_takes))
         return Encoded(log_ctc, Memory(self._split(keys), self._split(values)), tuple(after))
 

@@ -52,8 +52,8 @@ class Encode(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, x_BWE: Tensor, length_B: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state)
+    def forward(self, x_BWE: Tensor, length_B: Tensor, centre: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state, centre)
         keys, values = self._projected(frames_BTE)
         return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
 

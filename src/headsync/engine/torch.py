@@ -57,9 +57,9 @@ class TorchEngine:
         return _arrays(self.model.encoder.start(batch))
 
     @torch.inference_mode()
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
         x, length = torch.from_numpy(x_BWE), torch.from_numpy(length_B)
-        frames, after = self.model.encoder.step(x, length, _tensors(state))
+        frames, after = self.model.encoder.step(x, length, _tensors(state), centre)
         memory = self.model.decoder.project(frames)
         log_ctc = self.model.ctc(frames).log_softmax(-1)
         return Encoded(_array(log_ctc), Memory(*_arrays(memory)), _arrays(after))

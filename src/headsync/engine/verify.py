@@ -64,7 +64,7 @@ def _encoded(engine: Engine, x_BTE: FloatArray, config: Config) -> list[Encoded]
         window_BWE = np.zeros((len(x_BTE), width, x_BTE.shape[2]), np.float32)
         there = x_BTE[:, first : first + width]
         window_BWE[:, : there.shape[1]] = there
-        parts.append(engine.encode(window_BWE, np.full(len(x_BTE), there.shape[1]), state))
+        parts.append(engine.encode(window_BWE, np.full(len(x_BTE), there.shape[1]), state, centre))
         state = parts[-1].state
     return parts
 

@@ -23,6 +23,8 @@ class Budget(NamedTuple):
     lookahead_ms: float
     threshold: float
     pause_seconds: float
+    centre_ms: float | None = None  # None: as in the model
+    right_ms: float | None = None
 
 
 class Point(NamedTuple):
@@ -38,9 +40,9 @@ class Point(NamedTuple):
         return self[1:]
 
 
-def grid(lookahead_ms: Sequence[float], threshold: Sequence[float], pause_seconds: Sequence[float]) -> list[Budget]:
-    """Every combination, in order."""
-    return [Budget(*values) for values in product(lookahead_ms, threshold, pause_seconds)]
+def grid(*values: Sequence[float | None]) -> list[Budget]:
+    """Every combination of the values of each setting, in order."""
+    return [Budget(*each) for each in product(*values)]  # type: ignore[arg-type]
 
 
 def measure_points(
@@ -107,9 +109,14 @@ def _read(cache: Path, identity: dict[str, Any]) -> dict[Budget, Point]:
 
 def with_budget(config: Config, budget: Budget) -> Config:
     """The settings of a model with another budget."""
-    frames = max(1, config.frame_rate.frames(budget.lookahead_ms / 1000))
+    rate, encoder = config.frame_rate, config.encoder
+    frames = max(1, rate.frames(budget.lookahead_ms / 1000))
+    if budget.centre_ms is not None and budget.right_ms is not None:
+        centre, right = (rate.frames(ms / 1000) for ms in (budget.centre_ms, budget.right_ms))
+        encoder = replace(encoder, centre_frames=centre, right_frames=right)
     return replace(
         config,
+        encoder=encoder,
         decoder=replace(config.decoder, threshold=budget.threshold),
         decoding=replace(config.decoding, lookahead_frames=frames),
         endpoint=replace(config.endpoint, pause_seconds=budget.pause_seconds),

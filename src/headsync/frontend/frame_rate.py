@@ -44,6 +44,10 @@ class FrameRate:
         """The number of samples that a number of encoder frames needs."""
         return (self.needed(frames) - 1) * self.hop + self.window
 
+    def milliseconds(self, frames: int) -> float:
+        """The time of a number of encoder frames."""
+        return round(1000 * self.seconds * frames, 3)
+
     def frames(self, seconds: float) -> int:
         """The number of encoder frames of a time."""
         return round(min(seconds, FOREVER_SECONDS) / self.seconds)

@@ -143,10 +143,12 @@ class ChunkEncoder(nn.Module):
     def embed(self, features_BTF: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.front(features_BTF), state
 
-    def step(self, x_BWE: Tensor, length_B: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, EncoderState]:
+    def step(
+        self, x_BWE: Tensor, length_B: Tensor, state: tuple[Tensor, ...], centre: int | Tensor
+    ) -> tuple[Tensor, EncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
         state = EncoderState(*state)
-        left, centre = state.left_BNLE.shape[2], self._window(x_BWE.shape[1]).centre
+        left = state.left_BNLE.shape[2]
         exists_BL = torch.arange(left, device=x_BWE.device) >= left - state.seen_B[:, None]
         exists_BW = torch.arange(x_BWE.shape[1], device=x_BWE.device) < length_B[:, None]
         exists_BK = torch.cat([exists_BL, exists_BW], 1)
@@ -170,7 +172,7 @@ class ChunkEncoder(nn.Module):
             window_BWE, _ = with_left(0, x_BWE)
             keys = with_context if self.config.mode == "contextual" else _own_keys(exists_BK)
             frames = self._run(window_BWE, keys, exists_BK, slice(left, left + centre))
-        seen_B = (state.seen_B + torch.full_like(state.seen_B, centre)).clamp(max=max(1, left))
+        seen_B = (state.seen_B + centre).clamp(max=max(1, left))
         context_BNE = torch.stack(contexts, 1) if contexts else state.context_BNE
         return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
 

@@ -69,7 +69,13 @@ class RotaryEncoderLayer(nn.Module):
         return self._finish(x_BGQE, context.transpose(2, 3).flatten(3))
 
     def step(
-        self, x_BQE: Tensor, left: tuple[Tensor, ...], by: Turns, mask_BK: Tensor, centre: int, wanted: int
+        self,
+        x_BQE: Tensor,
+        left: tuple[Tensor, ...],
+        by: Turns,
+        mask_BK: Tensor,
+        centre: int | Tensor,
+        wanted: int | Tensor,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The first `wanted` states of one block, and the keys and values for the next one."""
         q, k, v = self._project(x_BQE, by)
@@ -146,12 +152,14 @@ class RotaryEncoder(nn.Module):
         shape = (batch, self.heads, STATES * self.config.left_frames, len(weight) // self.heads)
         return seen, *(weight.new_zeros(shape) for _ in range(2 * self.config.layers))
 
-    def step(self, x_BWE: Tensor, length_B: Tensor, state: RotaryEncoderState) -> tuple[Tensor, RotaryEncoderState]:
+    def step(
+        self, x_BWE: Tensor, length_B: Tensor, state: RotaryEncoderState, centre: int | Tensor
+    ) -> tuple[Tensor, RotaryEncoderState]:
         """One window of embedded frames [centre | right], the first `length_B` of which exist -> its centre frames."""
         seen_B, *lefts = state
         x = _states(x_BWE)
         left = lefts[0].shape[2] if lefts else 0
-        centre = x.shape[1] if self.config.mode == "full" else STATES * self.config.centre_frames
+        centre = STATES * centre
         exists_BL = torch.arange(left, device=x.device) >= left - seen_B[:, None]
         exists_BQ = torch.arange(x.shape[1], device=x.device) < STATES * length_B[:, None]
         x = x.masked_fill(~exists_BQ[:, :, None], 0.0)
@@ -165,7 +173,7 @@ class RotaryEncoder(nn.Module):
             wanted = centre if n == len(self.layers) - 1 else x.shape[1]
             x, kept = layer.step(x, tuple(lefts[2 * n : 2 * n + 2]), by, mask_BK, centre, wanted)
             after += kept
-        return self._paired(self.norm(x)), (seen_B + torch.full_like(seen_B, centre), *after)
+        return self._paired(self.norm(x)), (seen_B + centre, *after)
 
     def _paired(self, x_BSE: Tensor) -> Tensor:
         return self.pair(x_BSE.reshape(x_BSE.shape[0], -1, self.embedded_width))

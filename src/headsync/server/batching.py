@@ -4,7 +4,7 @@
 at once, so a single stream never waits. Calls that arrive while the network is busy wait; when it is free, the oldest
 one runs every compatible waiting call in one batch and distributes the rows of the result.
 
-Compatible are encoder windows of the same shape, and decoder steps whose states can be joined: with ONNX Runtime all
+Compatible are encoder windows of the same sizes, and decoder steps whose states can be joined: with ONNX Runtime all
 steps, with PyTorch those after equally many tokens. Memories are padded with zeros to the longest; the windows exclude
 the padding. A row of a batch equals the row computed alone, up to the rounding of sums.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -94,9 +95,10 @@ class BatchingEngine:
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
 
-    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State) -> Encoded:
+    def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
         arguments = _EncodeArguments(x_BWE, length_B, state)
-        return self._submit(_Call(self._encode, ("encode", _shape(arguments)), arguments, (len(x_BWE), 0)))  # type: ignore[no-any-return]
+        run, key = partial(self._encode, centre), ("encode", centre, _shape(arguments))
+        return self._submit(_Call(run, key, arguments, (len(x_BWE), 0)))  # type: ignore[no-any-return]
 
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
@@ -164,10 +166,10 @@ class BatchingEngine:
             return [self.inner.embed(*calls[0])]
         return _split_rows(self.inner.embed(*join_rows(*calls)), [len(features) for features, _ in calls])
 
-    def _encode(self, calls: Sequence[_EncodeArguments]) -> list[Encoded]:
+    def _encode(self, centre: int, calls: Sequence[_EncodeArguments]) -> list[Encoded]:
         if len(calls) == 1:
-            return [self.inner.encode(*calls[0])]
-        return _split_rows(self.inner.encode(*join_rows(*calls)), [len(call.x_BWE) for call in calls])
+            return [self.inner.encode(*calls[0], centre)]
+        return _split_rows(self.inner.encode(*join_rows(*calls), centre), [len(call.x_BWE) for call in calls])
 
     def _decode(self, calls: Sequence[_DecodeArguments]) -> list[Decoded]:
         if len(calls) == 1:

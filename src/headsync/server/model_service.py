@@ -18,7 +18,8 @@ from headsync.text.vocabulary import Vocabulary
 
 # Settings that a stream may choose; they do not change the network.
 STREAM_SETTINGS = (
-    "beam", "ctc_weight", "nbest", "lookahead_ms", "threshold", "pause_seconds", "longest_seconds", "silence_seconds"
+    "beam", "ctc_weight", "nbest", "lookahead_ms", "threshold", "pause_seconds", "centre_ms", "right_ms",
+    "longest_seconds", "silence_seconds",
 )  # fmt: skip
 
 PHRASE_CHARS = 200  # longest hotword or phrase; a hotword's tree grows with the square of its length

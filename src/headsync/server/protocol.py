@@ -27,7 +27,9 @@ from headsync.server.session_options import BoostedPhrases, SessionOptions
 
 VERSION = 1
 
-BUDGET = {"lookahead_ms": "320", "threshold": "1.0", "pause_seconds": "0.8"}  # the query's parameters, with examples
+BUDGET = {  # the query's parameters, with examples
+    "lookahead_ms": "320", "threshold": "1.0", "pause_seconds": "0.8", "centre_ms": "384", "right_ms": "384"
+}  # fmt: skip
 PROGRESS_SECONDS = 0.5  # audio between two progress messages
 
 
