@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,13 @@ SECONDS = 2.4
 VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_lead() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.16)
+        yield
+
+
 @cache
 def sound(rate: int, channels: int = 1, kind: str = "float32") -> np.ndarray:
     """Four different tones with pauses between, in faint noise; every channel a little different."""
@@ -57,7 +64,7 @@ def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, p
         encoder=EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
         decoder=DecoderConfig(2, attention, energy_bias=-2.0),
         decoding=DecodingConfig(lookahead_frames=5),
-        endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
+        endpoint=EndpointConfig(pause_seconds=0.24, longest_seconds=0.8),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size), seed)
     features = Features.of(config.features).whole(sound(16_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ from random_weights import scrambled
 from test_recognizer import VOCABULARY, listen, sound
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_lead() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.16)
+        yield
+
+
 def save_random_model(folder: Path) -> None:
     """An untrained model whose CTC has tokens in one half of `sound`."""
     config = Config(
@@ -32,7 +40,7 @@ def save_random_model(folder: Path) -> None:
         encoder=EncoderConfig(2, left_frames=7, centre_frames=3, right_frames=2, mode="reuse", varied_frames="1 6"),
         decoder=DecoderConfig(2, energy_bias=-2.0, frame_positions=False),
         decoding=DecodingConfig(beam=3, lookahead_frames=5),
-        endpoint=EndpointConfig(lead_seconds=0.16, pause_seconds=0.24, longest_seconds=0.8),
+        endpoint=EndpointConfig(pause_seconds=0.24, longest_seconds=0.8),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size), 5)
     blocks = torch.from_numpy(Waveform().whole(sound(16_000))[None]).double()

@@ -24,7 +24,6 @@ class SearchSettings(TypedDict, total=False):
     pause_seconds: float | None
     longest_seconds: float | None
     silence_seconds: float | None
-    lead_seconds: float | None
     spike_probability: float | None
     onset_probability: float | None
     onset_pair: float | None

@@ -141,15 +141,13 @@ class EndpointConfig:
     pause_seconds: float = 1.2  # silence that ends an utterance
     longest_seconds: float = 20.0  # from this length on a short pause ends an utterance; at twice the length it ends
     silence_seconds: float = 10.0  # silence without an utterance after which the stream reports an endpoint, once
-    lead_seconds: float = 1.0  # an utterance starts this long before its first CTC spike
     spike_probability: float = 0.5  # lowest probability of all tokens together at which CTC spikes
     onset_probability: float = 0.5  # lowest probability of the spike that opens an utterance
     onset_pair: float = 1.0  # or of each of two spikes within a second; 1 disables
     foreground_db: float = 0.0  # speech less than this far above the noise floor needs a stronger onset; 0 disables
 
     def __post_init__(self) -> None:
-        _at_least(0, lead_seconds=self.lead_seconds, foreground_db=self.foreground_db, onset_pair=self.onset_pair)
-        _finite(lead_seconds=self.lead_seconds)
+        _at_least(0, foreground_db=self.foreground_db, onset_pair=self.onset_pair)
         _positive(pause_seconds=self.pause_seconds, silence_seconds=self.silence_seconds)
         if not self.longest_seconds >= self.pause_seconds:
             limit = f"pause_seconds = {self.pause_seconds}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,13 @@ Tokens = tuple[int, ...]
 seeds = st.integers(0, 10_000)
 speech = st.lists(st.integers(0, FRAMES - 1), max_size=8, unique=True).map(lambda places: tuple(sorted(places)))
 cuts = st.lists(st.integers(0, FRAMES), max_size=6).map(sorted)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_lead() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.24)
+        yield
 
 
 def search(engine: Any, rules: str, end: int, **given: Any) -> BlockwiseSearch:
@@ -299,7 +307,7 @@ def test_the_carried_scores_are_those_of_the_rules(rules: str) -> None:
 
 # what was heard
 
-ENDPOINT = EndpointConfig(lead_seconds=0.24, pause_seconds=0.4, longest_seconds=2.4)
+ENDPOINT = EndpointConfig(pause_seconds=0.4, longest_seconds=2.4)
 VOCABULARY = Vocabulary("words", ("one", "two", "three"))
 
 

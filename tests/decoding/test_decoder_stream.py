@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,7 @@ from headsync.text.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary("words", ("one", "two", "three"))
 CONFIG = DecodingConfig(lookahead_frames=4)
-ENDPOINT = EndpointConfig(lead_seconds=0.24, pause_seconds=0.4, longest_seconds=2.4)
+ENDPOINT = EndpointConfig(pause_seconds=0.4, longest_seconds=2.4)
 LONG_PAUSE = replace(ENDPOINT, pause_seconds=1.2, longest_seconds=1.6)
 SILENCE, BLOCK = [0], 8
 
@@ -31,6 +32,13 @@ SILENCE, BLOCK = [0], 8
 scripts = st.lists(
     st.tuples(st.integers(1, 25), st.integers(1, 3)).map(lambda word: [0] * word[0] + [word[1]]), max_size=8
 ).map(lambda words: [label for word in words for label in word])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_lead() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.24)
+        yield
 
 
 def start(endpoint: EndpointConfig = ENDPOINT, vocabulary: Vocabulary = VOCABULARY) -> DecoderStream:

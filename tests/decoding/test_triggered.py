@@ -6,6 +6,7 @@ import itertools
 import math
 import pickle
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +34,13 @@ Tokens = tuple[int, ...]
 
 seeds = st.integers(0, 10_000)
 cuts = st.lists(st.integers(0, FRAMES), max_size=6).map(sorted)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_lead() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.24)
+        yield
 
 
 def some_ctc(seed: int, frames: int = FRAMES, classes: int = CLASSES, sharpness: float = 0.3) -> np.ndarray:
@@ -338,7 +346,7 @@ def test_hotwords_join_in() -> None:
 
 # in an utterance
 
-ENDPOINT = EndpointConfig(lead_seconds=0.24, pause_seconds=0.4, longest_seconds=2.4)
+ENDPOINT = EndpointConfig(pause_seconds=0.4, longest_seconds=2.4)
 VOCABULARY = Vocabulary("words", ("one", "two", "three"))
 scripts = st.lists(
     st.tuples(st.integers(1, 25), st.integers(1, 3)).map(lambda word: [0] * word[0] + [word[1]]), min_size=1, max_size=8

@@ -154,12 +154,15 @@ def test_the_silence_at_the_end_is_shared(frames: int, last: int, end: int) -> N
     assert Endpointer(CONFIG).end_frame(spoken(frames, last)) == end
 
 
-def test_the_next_utterance_takes_no_more_silence_than_its_lead() -> None:
-    assert Endpointer(replace(CONFIG, lead_seconds=0.2)).end_frame(spoken(34, 3)) == 34 - 5
-    assert Endpointer(replace(CONFIG, lead_seconds=0.0)).end_frame(spoken(34, 3)) == 34
+@pytest.mark.parametrize(("lead_seconds", "left"), [(0.2, 5), (0.0, 0)])
+def test_the_next_utterance_takes_no_more_silence_than_its_lead(
+    lead_seconds: float, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", lead_seconds)
+    assert Endpointer(CONFIG).end_frame(spoken(34, 3)) == 34 - left
 
 
-def test_a_step_stops_at_an_endpoint_and_the_next_continues() -> None:
+def test_a_step_stops_at_an_endpoint_and_the_next_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     script = sure([0] * 5 + [1] + [0] * 36 + [2])
     decision, closed = step(script, CONFIG)
     assert decision == (36, "pause")
@@ -171,7 +174,8 @@ def test_a_step_stops_at_an_endpoint_and_the_next_continues() -> None:
     assert decision == (7, None)
     assert opened.spikes.frames == (42,)
     assert endpointer.first_frame(opened) == 21  # a lead of 25 frames would reach into the utterance before
-    assert Endpointer(replace(CONFIG, lead_seconds=0.4)).first_frame(opened) == 32
+    monkeypatch.setattr("headsync.endpointing.endpointer.LEAD_SECONDS", 0.4)
+    assert endpointer.first_frame(opened) == 32
 
 
 def test_the_noise_floor_uses_only_consumed_frames() -> None:
@@ -208,7 +212,7 @@ def test_silence_is_reported_once_and_counted_from_the_last_utterance() -> None:
 def test_invalid_settings_are_refused() -> None:
     for wrong in (
         {"foreground_db": -1.0}, {"onset_probability": 1.5}, {"onset_pair": 1.5}, {"spike_probability": 1.5},
-        {"pause_seconds": 0.0}, {"lead_seconds": float("inf")}, {"silence_seconds": -1.0}, {"longest_seconds": 1.0},
+        {"pause_seconds": 0.0}, {"silence_seconds": -1.0}, {"longest_seconds": 1.0},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             EndpointConfig(**wrong)

@@ -2,7 +2,7 @@
 
 An utterance opens when a CTC spike has at least `onset_probability`, or two within a second have at least `onset_pair`.
 Fainter spikes before it then count too, unless there is a pause between. Speech not above the noise floor needs a
-stronger onset. The utterance starts `lead_seconds` before its first spike. It ends after a pause, or by its length.
+stronger onset. The utterance starts a second before its first spike. It ends after a pause, or by its length.
 
 CTC spikes late in a word, so the next word may have begun when a pause is long enough. The silence of a pause is
 therefore shared: the first half belongs to the utterance that it ends, and the rest is kept for the next one.
@@ -27,6 +27,7 @@ from headsync.events import Reason
 from headsync.frontend.audio import FloatArray
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 
+LEAD_SECONDS = 1.0  # an utterance starts at most this long before its first CTC spike
 ONSET_BEHIND = 0.9  # least onset probability of speech not above the noise floor
 PAIR_SECONDS = 1.0  # longest distance of two spikes that open an utterance together
 _SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
@@ -100,7 +101,7 @@ class Endpointer:
 
     @property
     def lead_frames(self) -> int:
-        return self.rate.frames(self.config.lead_seconds)
+        return self.rate.frames(LEAD_SECONDS)
 
     @property
     def pause_frames(self) -> int:
