@@ -2,9 +2,11 @@
 
 Softmax weights a frame by exp(e) / Z, where Z is the sum of exp(e) over all frames. sigmoid(e - log Z) is close to this
 weight if it is small. log Z depends on the query alone. It is fitted by an affine function of the query, whose slope
-becomes a bias of the keys, which has no effect with softmax, and whose constant becomes the bias of the energies.
+becomes a bias of the keys, which has no effect with softmax. The bias of the energies is chosen so that probabilities
+sum to 1 over the frames of a step, as the weights of softmax do, on average over steps.
 
-Shapes: B rows, G energies of a frame, H heads, L output steps, T encoder frames, K entries of a query per energy.
+Shapes: B rows, G energies of a frame, L output steps, T encoder frames, K entries of a query per energy, N steps of all
+rows.
 """
 
 from __future__ import annotations
@@ -24,14 +26,26 @@ from headsync.nn.model import Model
 from headsync.training.batches import Batch
 
 RIDGE = 1e-3
+ITERATIONS = 20  # for the constants
 
 
 class _Seen(NamedTuple):
-    """The inputs of the softmax attention of a layer."""
+    """The inputs of the softmax attention of a layer, G being its heads or the energies of another mechanism."""
 
-    q_BHLD: Tensor
-    k_BHTD: Tensor
+    q_BGLK: Tensor
+    k_BGTK: Tensor
     limit_BL: Tensor
+
+    def split(self, count: int) -> _Seen:
+        """The same entries for another number of energies of a frame."""
+        q, k = (split_heads(x.transpose(1, 2).flatten(2), count) for x in (self.q_BGLK, self.k_BGTK))
+        return _Seen(q, k, self.limit_BL)
+
+    def energies(self, bias_GK: Tensor | None = None) -> Tensor:
+        """Energies (B, G, L, T), -inf beyond the limit; `bias_GK` is added to the keys."""
+        keys = self.k_BGTK if bias_GK is None else self.k_BGTK + bias_GK[:, None]
+        allowed = before_limit(keys.shape[2], self.limit_BL).unsqueeze(1)
+        return energies(self.q_BGLK, keys).masked_fill(~allowed, -torch.inf)
 
 
 class Sums(NamedTuple):
@@ -61,14 +75,27 @@ def fit_energies(model: Model, softmax: Decoder, batches: Sequence[Batch]) -> li
     """
     layers = zip(model.decoder.layers, softmax.layers, strict=True)
     crosses = [(ours.cross, theirs.cross) for ours, theirs in layers if ours.attends]
-    sums: list[Sums | None] = [None for _ in crosses]
+    seen = []
     for batch in batches:
         frames_BTE, frames_B = model.encode(batch.features_BTF, batch.lengths_B)
-        seen = _attended(softmax, batch.tokens_BL, frames_BTE, model.limits(batch.tokens_BL, frames_B))
-        for n, (ours, theirs) in enumerate(crosses):
-            new, before = _sums(seen[theirs], _mechanism(ours).energies_of_frame), sums[n]
-            sums[n] = new if before is None else before + new
-    return [_set_biases(ours, total) for (ours, _), total in zip(crosses, sums, strict=True) if total is not None]
+        seen.append(_attended(softmax, batch.tokens_BL, frames_BTE, model.limits(batch.tokens_BL, frames_B)))
+    return [_fit(ours, [inputs[theirs] for inputs in seen]) for ours, theirs in crosses]
+
+
+def _fit(cross: CrossAttention, seen: Sequence[_Seen]) -> float:
+    count = _mechanism(cross).energies_of_frame
+    inputs = [one.split(count) for one in seen]
+    total = _sums(inputs[0])
+    for one in inputs[1:]:
+        total = total + _sums(one)
+    slope_GK, explained = _solve(total)
+    shift_GK = slope_GK[:, :-1] * slope_GK[:, :-1].shape[1] ** 0.5
+    constant_G = _constant(inputs, shift_GK, slope_GK[:, -1])
+    cross.key.bias -= shift_GK.flatten().to(cross.key.bias.dtype)
+    bias = _mechanism(cross).energy_bias
+    assert bias is not None
+    bias.copy_(-(constant_G[:, None, None] if bias.dim() else constant_G.mean()))
+    return explained
 
 
 def _attended(softmax: Decoder, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> dict[CrossAttention, _Seen]:
@@ -89,32 +116,43 @@ def _record(align: Any, seen: dict[CrossAttention, _Seen], cross: CrossAttention
     return aligned
 
 
-def _sums(seen: _Seen, count: int) -> Sums:
-    """The sums of one batch for `count` energies of a frame."""
-    q_BGLK, k_BGTK = (split_heads(x.transpose(1, 2).flatten(2), count) for x in (seen.q_BHLD, seen.k_BHTD))
-    allowed_BGLT = before_limit(k_BGTK.shape[2], seen.limit_BL).unsqueeze(1)
-    energy = energies(q_BGLK, k_BGTK).masked_fill(~allowed_BGLT, -torch.inf)
+def _sums(seen: _Seen) -> Sums:
+    """The sums of one batch."""
     exists_BL = seen.limit_BL > 0
-    y_GN = energy.logsumexp(-1).transpose(0, 1)[:, exists_BL].double()
-    x_GNK = F.pad(q_BGLK, (0, 1), value=1.0).transpose(0, 1)[:, exists_BL].double()
+    y_GN = seen.energies().logsumexp(-1).transpose(0, 1)[:, exists_BL].double()
+    x_GNK = F.pad(seen.q_BGLK, (0, 1), value=1.0).transpose(0, 1)[:, exists_BL].double()
     return Sums(x_GNK.mT @ x_GNK, (x_GNK * y_GN[..., None]).sum(1), y_GN.square().sum(1), y_GN.sum(1))
 
 
-def _set_biases(cross: CrossAttention, total: Sums) -> float:
-    """Least squares for log Z."""
-    mechanism, size = _mechanism(cross), total.xx_GKK.shape[-1]
-    assert mechanism.energy_bias is not None
-    count = total.xx_GKK[0, -1, -1]
+def _solve(total: Sums) -> tuple[Tensor, float]:
+    """Least squares for log Z, (G, K + 1), and the share of its variance explained."""
+    count, size = total.xx_GKK[0, -1, -1], total.xx_GKK.shape[-1]
     ridge = RIDGE * count * torch.eye(size, dtype=torch.float64, device=count.device)
     ridge[-1, -1] = 0.0
     solution_GK = torch.linalg.solve(total.xx_GKK + ridge, total.xy_GK)
-    cross.key.bias -= (solution_GK[:, :-1] * (size - 1) ** 0.5).flatten().to(cross.key.bias.dtype)
-    constant = solution_GK[:, -1, None, None]
-    mechanism.energy_bias.copy_(-(constant if mechanism.energy_bias.dim() else constant.mean()))
-    fitted = (total.xx_GKK @ solution_GK[..., None]).squeeze(-1)
-    residual = total.yy_G - 2 * (solution_GK * total.xy_GK).sum(-1) + (solution_GK * fitted).sum(-1)
+    fitted_GK = (total.xx_GKK @ solution_GK[..., None]).squeeze(-1)
+    residual = total.yy_G - 2 * (solution_GK * total.xy_GK).sum(-1) + (solution_GK * fitted_GK).sum(-1)
     spread = total.yy_G - total.y_G.square() / count
-    return float(1 - residual.sum() / spread.sum())
+    return solution_GK, float(1 - residual.sum() / spread.sum())
+
+
+def _constant(inputs: Sequence[_Seen], shift_GK: Tensor, constant_G: Tensor) -> Tensor:
+    """The constant with which probabilities sum to 1 over the frames of a step, on average over steps.
+
+    The constant of least squares makes large sums: where log Z is larger than fitted, most probabilities are near 1.
+    """
+    exist = [one.limit_BL > 0 for one in inputs]
+    energies = [one.energies(-shift_GK.to(one.k_BGTK.dtype)) for one in inputs]
+    for _ in range(ITERATIONS):
+        sums_GN = torch.cat(
+            [
+                (energy - constant_G[:, None, None].to(energy.dtype)).sigmoid().sum(-1).transpose(0, 1)[:, exists_BL]
+                for energy, exists_BL in zip(energies, exist, strict=True)
+            ],
+            1,
+        )
+        constant_G = constant_G + sums_GN.mean(1).double().log()
+    return constant_G
 
 
 def _mechanism(cross: CrossAttention) -> Mechanism:
