@@ -57,14 +57,14 @@ def a_batch(spread: float) -> Batch:
     return Batch(frames, torch.tensor([FRAMES, FRAMES - 5]), tokens, targets)
 
 
-def queries_and_keys(model: Model, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-    """Queries and keys of each layer of the softmax decoder, (B, L, E) and (B, T, E), as the layers compute them."""
-    limit = model.limits(batch.tokens_BL, batch.lengths_B)
-    x, found = model.decoder.embed(batch.tokens_BL, torch.arange(STEPS)), []
+def queries_and_keys(other: Model, softmax: Model, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+    """Queries of each fitted layer and keys before the fit, (B, L, E) and (B, T, E), as the layers compute them."""
+    limit = other.limits(batch.tokens_BL, batch.lengths_B)
+    x, found = other.decoder.embed(batch.tokens_BL, torch.arange(STEPS)), []
     frames = batch.features_BTF * (torch.arange(FRAMES) < batch.lengths_B[:, None])[..., None]
-    for layer in model.decoder.layers:
+    for layer, before in zip(other.decoder.layers, softmax.decoder.layers, strict=True):
         y = x + layer.self_attention.whole(layer.norm_self(x))
-        found.append((layer.cross.query(layer.norm_cross(y)), layer.cross.key(frames)))
+        found.append((layer.cross.query(layer.norm_cross(y)), before.cross.key(frames)))
         x, _ = layer.whole(x, frames, limit)
     return found
 
@@ -96,8 +96,8 @@ def steps_of(q_BLE: Tensor, k_BTE: Tensor, batch: Batch, entries: slice) -> list
 def test_keys_are_fitted_by_least_squares_and_probabilities_sum_to_one(attention: str, energies: int) -> None:
     softmax, other = two_models(attention)
     batch = a_batch(1.0)
-    inputs = queries_and_keys(softmax, batch)
-    explained = fit_energies(other, softmax.decoder, [batch])
+    explained = fit_energies(other, [batch])
+    inputs = queries_and_keys(other, softmax, batch)
     layers = zip(inputs, other.decoder.layers, softmax.decoder.layers, explained, strict=True)
     for (q, k), ours, theirs, share in layers:
         queries, sums = log_sums(q, k, batch, energies)
@@ -140,7 +140,7 @@ def test_probabilities_are_close_to_the_weights_of_softmax_where_log_z_is_explai
         return float((apart / wanted.clamp(min=1e-3)).max())
 
     before = furthest()
-    explained = fit_energies(other, softmax.decoder, [batch])
+    explained = fit_energies(other, [batch])
     assert explained[0] > 0.99
     assert furthest() < 0.1
     assert before > 1

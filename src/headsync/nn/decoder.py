@@ -152,10 +152,7 @@ class Decoder(nn.Module):
         self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor
     ) -> tuple[list[Tensor], list[Aligned]]:
         """The output of every layer, (B, L, E), and the alignments of those that attend to frames."""
-        exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
-        frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding has no effect, even if it is NaN
-        frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
-        x = self.dropout(self.embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
+        x, frames_BTE = self.inputs(tokens_BL, frames_BTE, limit_BL)
         outputs, alignments = [], []
         for layer in self.layers:
             x, aligned = layer.whole(x, frames_BTE, limit_BL)
@@ -163,6 +160,14 @@ class Decoder(nn.Module):
             if aligned is not None:
                 alignments.append(aligned)
         return outputs, alignments
+
+    def inputs(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs of the layers: embedded tokens, and frames with their positions."""
+        exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
+        frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding has no effect, even if it is NaN
+        frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
+        places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
+        return self.dropout(self.embed(tokens_BL, places_L)), frames_BTE
 
     def project(self, frames_BTE: Tensor) -> ProjectedFrames:
         """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""

@@ -186,14 +186,14 @@ class AsrTask(Task[Batch, DevResult]):
         fill(cache, self.model, [*self.train, *self.dev], batches, precision, say)
         self.frames = cache
 
-    def convert(self, softmax: Decoder, say: Say) -> None:
-        """Fit the energies of the mechanism to those of the softmax decoder whose weights were loaded."""
+    def convert(self, say: Say) -> None:
+        """Fit the energies of the mechanism, if it has any, after loading the weights of a softmax decoder."""
         if not has_energies(self.model.decoder):
             return
         batches, device = self.train_batches(0), next(self.model.parameters()).device
         seen = itertools.accumulate((len(rows) for rows in batches.rows[:-1]), initial=0)
         chosen = [batches[n].to(device) for n, before in enumerate(seen) if before < FITTED]
-        explained = fit_energies(self.model.eval(), softmax, chosen)
+        explained = fit_energies(self.model.eval(), chosen)
         shares = " ".join(f"{share:.3f}" for share in explained)
         say(f"energies fitted to softmax attention; variance of log Z explained, by layer: {shares}")
 
@@ -223,7 +223,7 @@ def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevR
     if config.training.frame_cache:
         task.store_frames(trainer.updater.precision, say)
     if softmax and taken:
-        task.convert(softmax, say)
+        task.convert(say)
     if ranks.first:
         with checksummed(trainer.model_folder):  # a resumed run has weights there already
             save_folder(trainer.model_folder, config, vocabulary, statistics)

@@ -12,16 +12,15 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headsync.attention.base import Aligned, Mechanism, before_limit, energies
+from headsync.attention.base import Mechanism, Phase, before_limit, energies
 from headsync.attention.cross_attention import CrossAttention, split_heads
-from headsync.nn.decoder import Decoder
+from headsync.nn.decoder import Decoder, DecoderLayer
 from headsync.nn.model import Model
 from headsync.training.batches import Batch
 
@@ -30,16 +29,11 @@ ITERATIONS = 20  # for the constants
 
 
 class _Seen(NamedTuple):
-    """The inputs of the softmax attention of a layer, G being its heads or the energies of another mechanism."""
+    """The inputs of the attention of a layer."""
 
     q_BGLK: Tensor
     k_BGTK: Tensor
     limit_BL: Tensor
-
-    def split(self, count: int) -> _Seen:
-        """The same entries for another number of energies of a frame."""
-        q, k = (split_heads(x.transpose(1, 2).flatten(2), count) for x in (self.q_BGLK, self.k_BGTK))
-        return _Seen(q, k, self.limit_BL)
 
     def energies(self, bias_GK: Tensor | None = None) -> Tensor:
         """Energies (B, G, L, T), -inf beyond the limit; `bias_GK` is added to the keys."""
@@ -68,23 +62,34 @@ def has_energies(decoder: Decoder) -> bool:
 
 
 @torch.no_grad()
-def fit_energies(model: Model, softmax: Decoder, batches: Sequence[Batch]) -> list[float]:
+def fit_energies(model: Model, batches: Sequence[Batch]) -> list[float]:
     """Set the biases of keys and energies; returns the share of the variance of log Z explained in each layer.
 
-    The queries and keys of `model` are those of `softmax`, whose layers are computed with softmax weights.
+    The decoder has the weights of one with softmax attention. Layers are fitted from the lowest to the highest, each
+    with the outputs of the fitted layers below it.
     """
-    layers = zip(model.decoder.layers, softmax.layers, strict=True)
-    crosses = [(ours.cross, theirs.cross) for ours, theirs in layers if ours.attends]
-    seen = []
+    decoder, inputs, explained = model.decoder, [], []
+    decoder.set_phase(Phase(halts=False))
     for batch in batches:
         frames_BTE, frames_B = model.encode(batch.features_BTF, batch.lengths_B)
-        seen.append(_attended(softmax, batch.tokens_BL, frames_BTE, model.limits(batch.tokens_BL, frames_B)))
-    return [_fit(ours, [inputs[theirs] for inputs in seen]) for ours, theirs in crosses]
+        limit_BL = model.limits(batch.tokens_BL, frames_B)
+        inputs.append((*decoder.inputs(batch.tokens_BL, frames_BTE, limit_BL), limit_BL))
+    for layer in decoder.layers:
+        if layer.attends:
+            explained.append(_fit(layer.cross, [_attended(layer, *one) for one in inputs]))
+        inputs = [(layer.whole(x, frames, limit)[0], frames, limit) for x, frames, limit in inputs]
+    return explained
 
 
-def _fit(cross: CrossAttention, seen: Sequence[_Seen]) -> float:
-    count = _mechanism(cross).energies_of_frame
-    inputs = [one.split(count) for one in seen]
+def _attended(layer: DecoderLayer, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> _Seen:
+    """What the attention of a layer receives, for the energies of its mechanism."""
+    count, cross = _mechanism(layer.cross).energies_of_frame, layer.cross
+    x_BLE = x_BLE + layer.self_attention.whole(layer.norm_self(x_BLE))
+    q_BLE, k_BTE = cross.query(layer.norm_cross(x_BLE)), cross.key(frames_BTE)
+    return _Seen(split_heads(q_BLE, count), split_heads(k_BTE, count), limit_BL)
+
+
+def _fit(cross: CrossAttention, inputs: Sequence[_Seen]) -> float:
     total = _sums(inputs[0])
     for one in inputs[1:]:
         total = total + _sums(one)
@@ -96,24 +101,6 @@ def _fit(cross: CrossAttention, seen: Sequence[_Seen]) -> float:
     assert bias is not None
     bias.copy_(-(constant_G[:, None, None] if bias.dim() else constant_G.mean()))
     return explained
-
-
-def _attended(softmax: Decoder, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> dict[CrossAttention, _Seen]:
-    """What the attention of each layer receives."""
-    seen: dict[CrossAttention, _Seen] = {}
-    originals = [(layer.cross, layer.cross.mechanism.align) for layer in softmax.attending]
-    for cross, align in originals:
-        cross.mechanism.align = partial(_record, align, seen, cross)  # type: ignore[method-assign]
-    softmax.layer_outputs(tokens_BL, frames_BTE, limit_BL)
-    for cross, align in originals:
-        cross.mechanism.align = align  # type: ignore[method-assign]
-    return seen
-
-
-def _record(align: Any, seen: dict[CrossAttention, _Seen], cross: CrossAttention, *inputs: Tensor) -> Aligned:
-    seen[cross] = _Seen(*inputs)
-    aligned: Aligned = align(*inputs)
-    return aligned
 
 
 def _sums(seen: _Seen) -> Sums:
