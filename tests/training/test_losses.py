@@ -14,11 +14,12 @@ from torch import Tensor
 from headsync.attention.base import Aligned
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig, TrainingConfig
 from headsync.frontend.features import NUM_MEL
-from headsync.nn.model import Model, Output
+from headsync.nn.model import Model, Output, build_decoder
 from headsync.training.asr_task import ctc_errors
 from headsync.training.batches import PADDING, Batch
 from headsync.training.distributed import Ranks
-from headsync.training.losses import CTC, Losses, joint_loss, loss_terms, merged
+from headsync.training.losses import CTC, LayerMatch, Losses, joint_loss, loss_terms, merged
+from random_weights import scrambled
 
 TEXTS = [[1, 1], [2]]  # a repeat, which needs a blank between; and a shorter row
 FRAMES = [4, 3]
@@ -244,3 +245,35 @@ def test_ctc_errors_where_nothing_was_said_are_insertions() -> None:
     batch = Batch(torch.zeros(1, 9, 1), torch.tensor([9]), torch.tensor([[END]]), torch.tensor([[END]]))
     logits = torch.nn.functional.one_hot(torch.tensor([[1, 0, 2]]), CLASSES).float()
     assert ctc_errors(logits, torch.tensor([3]), batch) == (2, 0)
+
+
+@torch.no_grad()
+def test_the_match_is_the_share_of_variance_that_is_not_explained() -> None:
+    """By loops over layers, steps and entries; padding does not count."""
+    config = Config(
+        network=NetworkConfig(8, 2, 8, dropout=0.0, family="moonshine"),
+        encoder=EncoderConfig(1, mode="reuse"),
+        decoder=DecoderConfig(2, "softmax", frame_positions=False),
+    )
+    model = Model(config, config.columns, CLASSES).eval()
+    teacher = scrambled(build_decoder(config, CLASSES)).float()
+    batch = a_batch()
+    frames = torch.randn(2, max(FRAMES), 8, generator=torch.Generator().manual_seed(1))
+    model.reads_frames = True
+    output = model(frames, torch.tensor(FRAMES), batch.tokens_BL)
+    found = LayerMatch(1.0, teacher)(output, batch)
+    limit = model.limits(batch.tokens_BL, output.frames_B)
+    wanted = teacher.layer_outputs(batch.tokens_BL, frames, limit)[0]
+    shares = []
+    for ours, theirs in zip(output.layers_NBLE, wanted, strict=True):
+        steps = [(b, i) for b in range(2) for i in range(len(TEXTS[b]) + 1)]
+        mean = sum(theirs[b, i] for b, i in steps) / len(steps)
+        apart = sum(float((ours[b, i] - theirs[b, i]).square().sum()) for b, i in steps)
+        spread = sum(float((theirs[b, i] - mean).square().sum()) for b, i in steps)
+        shares.append(apart / spread)
+    assert found is not None
+    assert float(found) == pytest.approx(sum(shares) / 2, rel=1e-4)
+    model.decoder.load_state_dict(teacher.state_dict())
+    same = LayerMatch(1.0, teacher)(model(frames, torch.tensor(FRAMES), batch.tokens_BL), batch)
+    assert same is not None
+    assert float(same) == pytest.approx(0.0, abs=1e-9)

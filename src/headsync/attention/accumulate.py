@@ -38,14 +38,8 @@ class DACS(Mechanism):
         self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.tensor(config.energy_bias))
         self.reach, self._reach_sum = config.reach, config.threshold
 
-    def bias_each_head(self) -> None:
-        """Give every head an energy bias, in place of one for all."""
-        if self.energy_bias is not None:
-            self.energy_bias = nn.Parameter(self.energy_bias.detach().repeat(self.energies_of_frame, 1, 1))
-
     @property
     def energies_of_frame(self) -> int:
-        """Energies that a step has for each frame."""
         return self.heads
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
@@ -121,7 +115,9 @@ class ACS(DACS):
     The energies are computed with the full width of queries and keys.
     """
 
-    energies_of_frame = 1
+    @property
+    def energies_of_frame(self) -> int:
+        return 1
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         return energies(*(x.transpose(1, 2).flatten(2).unsqueeze(1) for x in (q_BHLD, k_BHTD)))

@@ -88,6 +88,7 @@ class OnlineAttention(Protocol):
 class Mechanism(nn.Module, ABC):
     """The base class of mechanisms; `width` is the width of a head."""
 
+    energy_bias: nn.Parameter | None  # of mechanisms with `energies_of_frame`
     expected = False
     counts_late = False  # whether tokens are counted (for the quantity loss) only after the first phase of training
 
@@ -100,6 +101,19 @@ class Mechanism(nn.Module, ABC):
     def attends(config: DecoderConfig, layer: int) -> bool:
         """Whether decoder layer `layer` has cross-attention; layer 0 is the lowest."""
         return True
+
+    @property
+    def energies_of_frame(self) -> int:
+        """Energies of a frame in a step whose sigmoids are probabilities; 0 if the mechanism has none.
+
+        The first energy is the scaled product of the first entries of query and key, and so on.
+        """
+        return 0
+
+    def bias_each_head(self) -> None:
+        """Give every energy of a frame a bias, in place of one for all."""
+        if self.energies_of_frame and self.energy_bias is not None:
+            self.energy_bias = nn.Parameter(self.energy_bias.detach().repeat(self.energies_of_frame, 1, 1))
 
     def start(self, batch: int) -> MechanismState:
         return ()  # every step starts at the first frame

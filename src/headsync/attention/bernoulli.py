@@ -39,12 +39,17 @@ class Bernoulli(Mechanism):
     """The base class: energies with a learned bias, and with noise in training."""
 
     expected = True
+    energy_bias: nn.Parameter
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
         self.noise = NOISE
         self.energy_bias = required_bias(config)
         self.monotonic_heads = heads
+
+    @property
+    def energies_of_frame(self) -> int:
+        return self.monotonic_heads
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         """Energies of the stopping probabilities."""

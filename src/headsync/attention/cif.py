@@ -39,6 +39,8 @@ class CIF(Mechanism):
     Queries have no effect, and all heads have the same weights. State: the number of the next step.
     """
 
+    energy_bias: nn.Parameter
+
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
         self.convolution = nn.Linear(KERNEL_FRAMES * heads * width, width)

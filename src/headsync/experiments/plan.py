@@ -15,8 +15,9 @@
     paper = "6.8"
 
 A `[[choice]]` is a variant of a system with other `settings`, which is trained, or other `decoding` (settings of that
-table of a recipe, `threshold` or `lm`), which is not. `[sweep]` names the systems to evaluate with lower thresholds,
-`[figure]` those whose heads are drawn.
+table of a recipe, `threshold` or `lm`), which is not. `[tune]` lists values of decoding settings, from which each
+system gets those with the lowest error rate on the first test. `[sweep]` names the systems to evaluate with lower
+thresholds, `[figure]` those whose heads are drawn.
 """
 
 from __future__ import annotations
@@ -31,8 +32,20 @@ from typing import Any, NamedTuple, get_args
 from headsync.attention import mechanism_of
 from headsync.config import Config
 from headsync.errors import ConfigError
+from headsync.evaluation.alignment import ALIGNERS
 from headsync.evaluation.error_rate import Unit
-from headsync.experiments.schema import CHOICE, COMPARISON, FIGURE, LOADED, SWEEP, SYSTEM, check_present, check_values
+from headsync.evaluation.normalise import Normalisation
+from headsync.experiments.schema import (
+    CHOICE,
+    COMPARISON,
+    FIGURE,
+    LOADED,
+    SWEEP,
+    SYSTEM,
+    VALUES,
+    check_present,
+    check_values,
+)
 from headsync.recipe import load_config, read_toml
 from headsync.recognizer import changed_settings
 
@@ -80,6 +93,9 @@ class Comparison:
     encoder: Settings | None = None
     limit: int = 0  # utterances of each test; 0: all
     unit: Unit = "words"  # unit of errors
+    normalise: Normalisation = "none"  # of texts before errors are counted
+    align: str = ""  # an aligner of `evaluation.alignment` for word ends; "": the CTC of the shared encoder
+    tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to choose from, by decoding setting
     sweep: tuple[str, ...] = ()  # systems to evaluate with lower thresholds
     shares: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)  # of the full threshold
     figure: tuple[str, ...] = ()  # systems whose heads are drawn
@@ -114,6 +130,9 @@ def read_plan(path: Path) -> Comparison:
         encoder=tree.get("encoder"),
         limit=tree.get("limit", 0),
         unit=tree.get("unit", "words"),
+        normalise=tree.get("normalise", "none"),
+        align=tree.get("align", ""),
+        tune=tree.get("tune", {}),
         sweep=tuple(sweep.get("systems", ())),
         shares=tuple(map(float, sweep.get("shares", Comparison.shares))),
         figure=tuple(tree.get("figure", {}).get("systems", ())),
@@ -136,6 +155,8 @@ def _tree(path: Path) -> dict[str, Any]:
     check_present(tree, _NEEDED, str(path))
     check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
     check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
+    tune = tree.get("tune", {})
+    check_values(tune, dict.fromkeys(tune, VALUES), f"{path}: [tune]", "tune")
     return tree
 
 
@@ -152,6 +173,11 @@ def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
 def _check_names(plan: Comparison, path: Path) -> None:
     if plan.unit not in get_args(Unit):
         raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
+    if plan.normalise not in get_args(Normalisation):
+        known_here = ", ".join(get_args(Normalisation))
+        raise ConfigError(f'{path}: normalise = "{plan.normalise}" is not known; known here: {known_here}')
+    if plan.align and plan.align not in ALIGNERS:
+        raise ConfigError(f'{path}: align = "{plan.align}" is not known; known here: {", ".join(ALIGNERS)}')
     names = [system.name for system in (*plan.systems, *plan.choices)]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
@@ -174,6 +200,9 @@ def _check_settings(plan: Comparison, path: Path) -> None:
         with _located(where):
             config = _config(plan, plan.trainings(system)[0].settings)
         _check_decoding(system.decoding, config, where)
+    for name, values in plan.tune.items():
+        for value in values:
+            _check_decoding({name: value}, _config(plan, {}), f"{path}: [tune]")
 
 
 def _config(plan: Comparison, settings: Settings) -> Config:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.error_rate import ErrorCounts, bootstrap_interval
 from headsync.evaluation.latency import percentiles
+from headsync.evaluation.normalise import normaliser
 from headsync.evaluation.plots import AttentionMaps, attention_of
 from headsync.experiments.plan import Comparison, System
 from headsync.experiments.runs import Runs, SystemResult, seeds_of
@@ -18,6 +19,7 @@ from headsync.frontend.audio import stream_audio
 
 _SHARED = "All systems start from one encoder, trained with CTC alone, and share data and number of updates."
 _DELAY = "Delay: from the end of a word, by forced alignment with the CTC of that encoder, until the word is final."
+_PERCEIVED = "Delay: user-perceived latency, from the end of a word by forced alignment with {}."
 _ALONE = "Decoder alone: a CTC weight of 0.01 in the search."
 
 
@@ -44,7 +46,8 @@ def _systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     """Systems and their errors, as in Tables 1 to 3 of the paper."""
     rows = [_measure_system(runs, system, test, alone=True) for system in plan.systems]
     columns = ("system", "errors", "95 %", "seeds", "decoder alone", "r", "delay, median / 95 %", "RTF", "the paper's")
-    notes = [_SHARED, _DELAY, _ALONE] if plan.encoder is not None else [_ALONE]
+    notes = [_SHARED, _PERCEIVED.format(plan.align) if plan.align else _DELAY] if plan.encoder is not None else []
+    notes += [_ALONE, *_search_notes(plan, runs)]
     notes += ["Errors are character errors without spaces."] if plan.unit == "characters" else []
     return Table(
         f"systems-{test}", f"{plan.title}: systems on {test}", columns, tuple(_row(row) for row in rows),
@@ -58,12 +61,12 @@ def _sweep_table(plan: Comparison, runs: Runs, test: str) -> Table:
     for name in plan.sweep:
         system = plan.system(name)
         for share in plan.shares:
-            settings = {} if share == 1 else {"threshold": share}
+            settings = {**runs.tuned(system), **({} if share == 1 else {"threshold": share})}
             row = Row(
                 system, [runs.measured(name, model, test, settings, share == 1) for model in seeds_of(runs, system)]
             )
-            cells.append((name, f"{share:g}", _percent(row.rate), _interval(row), _ratio(row)))
-    columns = ("system", "share of the full threshold", "errors", "95 %", "r")
+            cells.append((name, f"{share:g}", _percent(row.rate), _interval(row), _ratio(row), _stops(row)))
+    columns = ("system", "share of the full threshold", "errors", "95 %", "r", "steps ended by threshold / M / end")
     return Table(f"sweep-{test}", f"{plan.title}: lower thresholds on {test}", columns, tuple(cells))
 
 
@@ -72,11 +75,11 @@ def _choices_table(plan: Comparison, runs: Runs, test: str) -> Table:
     cells = []
     for base in dict.fromkeys(choice.of for choice in plan.choices):
         plain = next(seeds_of(runs, plan.system(base)))
-        own = runs.measured(base, plain, test, {}, alone=True)
+        own = runs.measured(base, plain, test, runs.tuned(plan.system(base)), alone=True)
         cells.append(_choice(System(f"{base} as above"), own, own))
         for choice in (choice for choice in plan.choices if choice.of == base):
             model = next(seeds_of(runs, choice))
-            cells.append(_choice(choice, runs.measured(choice.name, model, test, choice.decoding), own))
+            cells.append(_choice(choice, runs.measured(choice.name, model, test, runs.tuned(choice)), own))
     columns = ("choice", "errors", "fewer than the first row (95 %)", "r", "delay, median / 95 %")
     note = "One seed each. A difference whose interval contains 0 may be chance."
     return Table(f"choices-{test}", f"{plan.title}: choices on {test}", columns, tuple(cells), (note,))
@@ -108,13 +111,24 @@ def _heads(runs: Runs, system: System, utterances: Sequence[Utterance]) -> dict[
     """Attention of the first seed, for utterances that it recognised without error as one utterance."""
     model = str(next(seeds_of(runs, system)))
     found = {u.id: attention_of(model, stream_audio(u.audio)) for u in utterances}
-    texts = {u.id: u.text for u in utterances}
-    return {name: those[0] for name, those in found.items() if [one.text for one in those] == [texts[name]]}
+    normalise = normaliser(runs.plan.normalise)
+    texts = {u.id: normalise(u.text) for u in utterances}
+    return {name: those[0] for name, those in found.items() if [normalise(one.text) for one in those] == [texts[name]]}
 
 
 def _measure_system(runs: Runs, system: System, test: str, alone: bool = False) -> Row:
     """All seeds of a system on a test set."""
-    return Row(system, [runs.measured(system.name, model, test, {}, alone) for model in seeds_of(runs, system)])
+    settings = runs.tuned(system)
+    return Row(system, [runs.measured(system.name, model, test, settings, alone) for model in seeds_of(runs, system)])
+
+
+def _search_notes(plan: Comparison, runs: Runs) -> list[str]:
+    """The settings that were chosen for each system."""
+    if not plan.tune:
+        return []
+    settings = {system.name: runs.tuned(system).items() for system in plan.systems}
+    chosen = [f"{name} " + " ".join(f"{key} {value}" for key, value in found) for name, found in settings.items()]
+    return [f"Search settings with the lowest error rate on {next(iter(plan.tests))}: {'; '.join(chosen)}."]
 
 
 def _row(row: Row) -> tuple[str, ...]:
@@ -173,6 +187,12 @@ def _interval(row: Row) -> str:
 def _ratio(row: Row) -> str:
     ratios = [one.cost_ratio for one in row.seeds if one.cost_ratio is not None]
     return f"{statistics.mean(ratios):.2f}" if ratios else "-"
+
+
+def _stops(row: Row) -> str:
+    found = [one.stops for one in row.seeds if one.stops]
+    names = list(found[0]) if found else []
+    return " / ".join(f"{statistics.mean(one[name] for one in found):.0%}" for name in names) or "-"
 
 
 def _delays(delays: Sequence[float]) -> str:

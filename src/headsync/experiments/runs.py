@@ -17,8 +17,10 @@ from typing import Any
 from headsync._atomic_write import write_atomically
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, DataError, TrainingError
+from headsync.evaluation.alignment import aligned_times, load_aligner
 from headsync.evaluation.error_rate import ErrorCounts
-from headsync.evaluation.evaluate import EvaluationReport, evaluate, readable
+from headsync.evaluation.evaluate import EvaluationReport, UtteranceResult, evaluate, readable
+from headsync.evaluation.reference_times import WordTimes
 from headsync.experiments.plan import ENCODER, Comparison, Settings, System, Training, overrides
 from headsync.experiments.reuse import ExistingRun, length, searched, settings_of, write_done
 from headsync.model_folder import WEIGHTS
@@ -40,12 +42,19 @@ class SystemResult:
     cost_ratio: float | None
     real_time_factor: float
     counts: tuple[tuple[int, int], ...]  # errors and words of each utterance
-    delays_seconds: tuple[float, ...]  # of words in utterances without an error, against forced alignment
+    delays_seconds: tuple[float, ...]  # of words, against forced alignment
     alone: float | None = None  # error rate of the decoder alone
+    speakers: tuple[str, ...] = ()  # of each utterance
+    stops: Mapping[str, float] | None = None  # shares of output steps by what stopped them
 
     @property
     def error_counts(self) -> list[ErrorCounts]:
-        return [ErrorCounts(substitutions=errors, words=words) for errors, words in self.counts]
+        """Errors of each speaker if there are several, else of each utterance: the units of bootstrap intervals."""
+        each = [ErrorCounts(substitutions=errors, words=words) for errors, words in self.counts]
+        if len(set(self.speakers)) < 2:
+            return each
+        pairs = list(zip(self.speakers, each, strict=True))
+        return [sum((n for who, n in pairs if who == one), ErrorCounts()) for one in dict.fromkeys(self.speakers)]
 
 
 class Runs:
@@ -54,6 +63,7 @@ class Runs:
     def __init__(self, plan: Comparison, say: Say) -> None:
         self.plan, self.say = plan, say
         self.references = cache(self._references)
+        self.word_times = cache(self._word_times)
 
     def check(self, systems: Sequence[System], seeds: Sequence[int] | None = None) -> None:
         """Check before training that manifests and language models exist, and that existing runs match the plan."""
@@ -95,6 +105,26 @@ class Runs:
             result = replace(result, alone=report.error_rate)
         write_atomically(path, json.dumps({"of": stamp, **vars(result)}).encode())
         return result
+
+    def can_tune(self, system: System) -> bool:
+        """Whether `tuned` requires no training: another process may be training the first seed."""
+        base = self.plan.system(system.of) if system.of else system
+        kept = self._kept(self.plan.trainings(base)[0])
+        return not self.plan.tune or (kept is not None and kept.is_done)
+
+    def tuned(self, system: System) -> Settings:
+        """The decoding settings of a system or choice, from `[tune]`: one after the other, on the first test."""
+        if not self.plan.tune:
+            return system.decoding
+        base = self.plan.system(system.of) if system.of else system
+        model, chosen = self.trained(self.plan.trainings(base)[0]), dict[str, Any]()
+        for name, values in self.plan.tune.items():
+            rates = [
+                self.measured(base.name, model, next(iter(self.plan.tests)), {**chosen, name: value}).error_rate
+                for value in values
+            ]
+            chosen[name] = values[rates.index(min(rates))]
+        return {**chosen, **system.decoding}
 
     def _run(self, training: Training) -> Path:
         return self.plan.folder / training.name / f"seed-{training.seed}"
@@ -154,15 +184,12 @@ class Runs:
             "limit": self.plan.limit,
             "decoding": searched(model),
         }
-        return stamp if self.plan.unit == "words" else {**stamp, "unit": self.plan.unit}
+        method = {name: getattr(self.plan, name) for name in ("unit", "normalise", "align")}
+        return stamp | {name: value for name, value in method.items() if value != getattr(Comparison, name)}
 
     def _measure(self, model: Path, test: str, settings: Settings) -> SystemResult:
         report = self._report(model, test, settings)
-        delays: list[float] = []
-        for outcome in report.outcomes:
-            aligned = self.references(test).get(outcome.id)
-            if outcome.counts.errors == 0 and aligned and len(aligned) == len(outcome.settled):
-                delays += [stays.audio_seconds - said for stays, said in zip(outcome.settled, aligned, strict=True)]
+        delays = [delay for outcome in report.outcomes for delay in self._delays(outcome, test)]
         counts = report.counts
         return SystemResult(
             error_rate=report.error_rate or 0.0,
@@ -172,14 +199,34 @@ class Runs:
             real_time_factor=report.real_time_factor,
             counts=tuple((outcome.counts.errors, outcome.counts.words) for outcome in report.outcomes),
             delays_seconds=tuple(round(delay, 3) for delay in delays),
+            speakers=tuple(outcome.speaker for outcome in report.outcomes),
+            stops=report.stops,
         )
+
+    def _delays(self, outcome: UtteranceResult, test: str) -> Sequence[float]:
+        """User-perceived latencies against an aligner; else, without errors, delays of final words against CTC."""
+        if self.plan.align:
+            return outcome.delays.user_perceived
+        aligned = self.references(test).get(outcome.id)
+        if outcome.counts.errors or not aligned or len(aligned) != len(outcome.settled):
+            return ()
+        return [stays.audio_seconds - said for stays, said in zip(outcome.settled, aligned, strict=True)]
 
     def _report(self, model: Path, test: str, settings: Settings) -> EvaluationReport:
         recognizer = Recognizer.load(model, **settings)
-        return evaluate(recognizer, readable(self._utterances(test), recognizer.vocabulary), unit=self.plan.unit)
+        utterances = readable(self._utterances(test), recognizer.vocabulary)
+        times = self.word_times(test) if self.plan.align else None
+        return evaluate(recognizer, utterances, unit=self.plan.unit, normalise=self.plan.normalise, word_times=times)
 
     def _utterances(self, test: str) -> list[Utterance]:
         return read_manifest(self.plan.tests[test])[: self.plan.limit or None]
+
+    def _word_times(self, test: str) -> WordTimes:
+        """The words of a test set by the aligner of the plan, cached beside its manifest."""
+        manifest = self.plan.tests[test]
+        return aligned_times(
+            self._utterances(test), load_aligner(self.plan.align), manifest.with_suffix(f".{self.plan.align}.json")
+        )
 
     def _references(self, test: str) -> Mapping[str, tuple[float, ...]]:
         """The end of each reference word, by forced alignment with the CTC of the shared encoder, for all systems."""
@@ -206,8 +253,11 @@ def run_only(plan: Comparison, runs: Runs, names: Sequence[str], seeds: Sequence
     for system in systems:
         for training in plan.trainings(system, seeds):
             model = runs.trained(training)
+            if not runs.can_tune(system):
+                runs.say(f"{model}: not measured; the search is tuned with the first seed, which is not trained yet")
+                continue
             for test in plan.tests:
-                runs.measured(system.name, model, test, system.decoding, alone=not system.of)
+                runs.measured(system.name, model, test, runs.tuned(system), alone=not system.of)
 
 
 def _found(path: Path, stamp: dict[str, Any]) -> SystemResult | None:
@@ -217,8 +267,8 @@ def _found(path: Path, stamp: dict[str, Any]) -> SystemResult | None:
     result = json.loads(path.read_text(encoding="utf-8"))
     if result.pop("of") != stamp:
         return None
-    counts = tuple(tuple(pair) for pair in result.pop("counts"))
-    return SystemResult(counts=counts, delays_seconds=tuple(result.pop("delays_seconds")), **result)
+    lists = {name: tuple(result.pop(name, ())) for name in ("delays_seconds", "speakers")}
+    return SystemResult(counts=tuple(tuple(pair) for pair in result.pop("counts")), **lists, **result)
 
 
 def _file(path: Path) -> list[int]:

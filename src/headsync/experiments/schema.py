@@ -30,6 +30,7 @@ _TABLES = ValueType("tables, each under a line with the name in double brackets"
 _SEEDS = ValueType("whole numbers in brackets, such as [1, 2, 3]", _list_of(_COUNT, least=1))
 _SHARES = ValueType("numbers above 0 in brackets, such as [1.0, 0.5]", _list_of(_SHARE, least=1))
 _NAMES = ValueType('names of systems in brackets, such as ["DACS"]', _list_of(_TEXT))
+VALUES = ValueType("values in brackets, such as [0.1, 0.3]", lambda value: isinstance(value, list) and len(value) > 0)
 _MANIFESTS = ValueType(
     'a table of manifests, such as { test = "test.jsonl" }',
     lambda value: isinstance(value, dict) and all(map(_TEXT.fits, value.values())),
@@ -49,6 +50,9 @@ COMPARISON = {
     "encoder": _TABLE,
     "limit": _COUNT,
     "unit": _TEXT,
+    "normalise": _TEXT,
+    "align": _TEXT,
+    "tune": _TABLE,
     "sweep": _TABLE,
     "figure": _TABLE,
     "title": _TEXT,

@@ -145,16 +145,29 @@ class Decoder(nn.Module):
 
     def whole(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, list[Aligned]]:
         """All output steps at once, for training: `tokens` begins with <sos>."""
+        outputs, alignments = self.layer_outputs(tokens_BL, frames_BTE, limit_BL)
+        return self.scores(outputs[-1]), alignments
+
+    def layer_outputs(
+        self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor
+    ) -> tuple[list[Tensor], list[Aligned]]:
+        """The output of every layer, (B, L, E), and the alignments of those that attend to frames."""
+        x, frames_BTE = self.inputs(tokens_BL, frames_BTE, limit_BL)
+        outputs, alignments = [], []
+        for layer in self.layers:
+            x, aligned = layer.whole(x, frames_BTE, limit_BL)
+            outputs.append(x)
+            if aligned is not None:
+                alignments.append(aligned)
+        return outputs, alignments
+
+    def inputs(self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs of the layers: embedded tokens, and frames with their positions."""
         exists = torch.arange(frames_BTE.shape[1], device=limit_BL.device) < limit_BL.amax(1, keepdim=True)
         frames_BTE = frames_BTE.masked_fill(~exists.unsqueeze(-1), 0.0)  # padding has no effect, even if it is NaN
         frames_BTE = frames_BTE + self._frame_positions(0, frames_BTE.shape[1])
-        x = self.dropout(self.embed(tokens_BL, torch.arange(tokens_BL.shape[1], device=tokens_BL.device)))
-        alignments = []
-        for layer in self.layers:
-            x, aligned = layer.whole(x, frames_BTE, limit_BL)
-            if aligned is not None:
-                alignments.append(aligned)
-        return self.scores(x), alignments
+        places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
+        return self.dropout(self.embed(tokens_BL, places_L)), frames_BTE
 
     def project(self, frames_BTE: Tensor) -> ProjectedFrames:
         """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
-from headsync.attention.accumulate import DACS
 from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.dropout import Dropout
 from headsync.config import DecoderConfig, NetworkConfig
@@ -50,8 +49,7 @@ class RotaryDecoderLayer(DecoderLayer):
         if attends:
             self.norm_cross = nn.LayerNorm(network.width, bias=False)
             mechanism = build_mechanism(config, network.heads, network.width // network.heads)
-            if isinstance(mechanism, DACS):
-                mechanism.bias_each_head()
+            mechanism.bias_each_head()
             self.cross = CrossAttention(network.width, network.heads, mechanism, network.dropout, bias=False)
         self.attends = attends
         self.feedforward = GatedFeedForward(network)

@@ -5,12 +5,14 @@ Shapes: B rows, T encoder frames, L output steps, V output classes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jiwer
 import torch
@@ -18,29 +20,33 @@ from torch import Tensor, nn
 
 from headsync.attention import mechanism_of
 from headsync.attention.base import Phase
-from headsync.config import Config
+from headsync.config import Config, TrainingConfig
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.shards import is_sharded, read_shards
 from headsync.errors import ConfigError, DataError
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, checksummed, save_folder
+from headsync.nn.decoder import Decoder
 from headsync.nn.model import Model, Output
-from headsync.text.vocabulary import Vocabulary, build_vocabulary
+from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
 from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
 from headsync.training.bucketing import Split, at_speeds, plan, plan_shards
 from headsync.training.checkpoint import Optimiser, TrainingProgress
+from headsync.training.conversion import fit_energies, has_energies
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.forced_alignment import trigger_limits
+from headsync.training.frame_cache import FrameCache, encoder_name, fill
 from headsync.training.losses import Losses, LossTerm, Quantity, count_errors, joint_loss, loss_terms
 from headsync.training.model_card import recogniser_card
 from headsync.training.optimisation import align_in_float32
 from headsync.training.report import Style
 from headsync.training.schedule import noam
 from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
-from headsync.training.warm_start import take_statistics, take_weights
+from headsync.training.warm_start import softmax_decoder, start_vocabulary, take_statistics, take_weights
 
+FITTED = 200  # utterances to which the energies of a converted decoder are fitted
 SHARPEN = 2  # times the warm-up: updates in which sharpness rises
 
 
@@ -63,13 +69,17 @@ class AsrTask(Task[Batch, DevResult]):
     train: list[Utterance]
     dev: list[Utterance]
     statistics: Statistics
+    teacher: Decoder | None = None  # the decoder whose layers are matched
+    frames: FrameCache | None = None  # of an encoder that is not trained
 
     remedy = "lower training.noam_factor or raise training.warmup_updates"
 
     def __post_init__(self) -> None:
         self.features = build_features(self.config)
-        self.terms = [term for term in loss_terms(self.config.training) if self._applies(term)]
-        self.style = Style(_figures, _dev_figures, "s/s", self.features.rate.features_per_second)
+        self.terms = [term for term in loss_terms(self.config.training, self.teacher) if self._applies(term)]
+        rate = self.features.rate
+        per_second = 1 / rate.seconds if self.config.training.frame_cache else rate.features_per_second
+        self.style = Style(_figures, _dev_figures, "s/s", per_second)
 
     def _applies(self, term: LossTerm) -> bool:
         """Whether a term is used: heads that count tokens from the first update learn to stop at the first frame."""
@@ -100,6 +110,7 @@ class AsrTask(Task[Batch, DevResult]):
             steps = int((batch.targets_BL != PADDING).sum())
             count = steps if per == "token" else len(batch.lengths_B)
             wrong = 0 if output.decoder_BLV is None else int(count_errors(output, batch)[0])
+            assert output.ctc_BTV is not None, "evaluation computes CTC even if it is not trained"
             ctc = ctc_errors(output.ctc_BTV, output.frames_B, batch)
             sums += torch.tensor((float(losses.joint) * count, count, steps, wrong, *ctc), dtype=torch.float64)
         loss, count, steps, wrong, edits, tokens = ranks.total(sums).tolist()
@@ -152,12 +163,39 @@ class AsrTask(Task[Batch, DevResult]):
     def train_batches(self, epoch: int) -> Batches:
         """All batches of an epoch."""
         augment = (self.config.training, epoch)
-        return Batches(self.train, self.vocabulary, self.statistics, self.rows(epoch), augment, self.features)
+        return self._batches(self.train, self.rows(epoch), augment)
 
     def dev_batches(self) -> Batches:
         """The development set, always in the same batches."""
         rows = plan(self.dev, self.config.training.batch_frames, 0, 0)
-        return Batches(self.dev, self.vocabulary, self.statistics, rows, features=self.features)
+        return self._batches(self.dev, rows)
+
+    def _batches(
+        self, utterances: list[Utterance], rows: list[list[int]], augment: tuple[TrainingConfig, int] | None = None
+    ) -> Batches:
+        return Batches(utterances, self.vocabulary, self.statistics, rows, augment, self.features, self.frames)
+
+    def store_frames(self, precision: Callable[[], AbstractContextManager[Any]], say: Say) -> None:
+        """Compute the frames that are not stored yet; batches consist of stored frames from now on."""
+        settings = self.config.training
+        cache = FrameCache(Path(settings.frame_cache) / encoder_name(self.model, self.config))
+
+        def batches(part: list[Utterance]) -> Batches:
+            return self._batches(part, plan(part, settings.batch_frames, 0, 0))
+
+        fill(cache, self.model, [*self.train, *self.dev], batches, precision, say)
+        self.frames = cache
+
+    def convert(self, say: Say) -> None:
+        """Fit the energies of the mechanism, if it has any, after loading the weights of a softmax decoder."""
+        if not has_energies(self.model.decoder):
+            return
+        batches, device = self.train_batches(0), next(self.model.parameters()).device
+        seen = itertools.accumulate((len(rows) for rows in batches.rows[:-1]), initial=0)
+        chosen = [batches[n].to(device) for n, before in enumerate(seen) if before < FITTED]
+        explained = fit_energies(self.model.eval(), chosen)
+        shares = " ".join(f"{share:.3f}" for share in explained)
+        say(f"energies fitted to softmax attention; variance of log Z explained, by layer: {shares}")
 
     def _output(self, network: nn.Module, batch: Batch, update: int) -> Output:
         phase = self.phase(update)
@@ -169,17 +207,23 @@ class AsrTask(Task[Batch, DevResult]):
 def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevResult]:
     """Read the data, build the network, and load the last checkpoint if there is one."""
     train_set, dev_set = (_utterances(config, name) for name in ("train", "dev"))
-    vocabulary = ranks.shared(lambda: build_vocabulary(config.data, [u.text for u in train_set]))
+    vocabulary = ranks.shared(lambda: start_vocabulary(config, [u.text for u in train_set]))
     train_set = _usable(at_speeds(train_set, config.training.all_speeds), vocabulary, config, "train", say)
     dev_set = _usable(dev_set, vocabulary, config, "dev", say)
     model = build_model(config, vocabulary)
-    if not (Path(config.training.folder) / CHECKPOINT).exists():
-        take_weights(model, vocabulary, config.training.start_from, say)
+    resumes = (Path(config.training.folder) / CHECKPOINT).exists()
+    taken = not resumes and take_weights(model, vocabulary, config.training.start_from, say)
+    softmax = softmax_decoder(config, vocabulary) if taken or config.training.match_weight else None
     folder = check_folder(config, vocabulary)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    task = AsrTask(config, vocabulary, model, adam, train_set, dev_set, statistics)
+    teacher = _teacher(config, model, softmax)
+    task = AsrTask(config, vocabulary, model, adam, train_set, dev_set, statistics, teacher)
     trainer = Trainer(task, ranks, say)
+    if config.training.frame_cache:
+        task.store_frames(trainer.updater.precision, say)
+    if softmax and taken:
+        task.convert(say)
     if ranks.first:
         with checksummed(trainer.model_folder):  # a resumed run has weights there already
             save_folder(trainer.model_folder, config, vocabulary, statistics)
@@ -194,9 +238,27 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     if config.training.alone:
         model.decodes = False
         model.decoder.requires_grad_(False)
+    if config.training.ctc_weight == 0:
+        model.trains_ctc = False
+        model.ctc.requires_grad_(False)
+    if config.training.frame_cache:
+        model.reads_frames = True
+        model.encoder.requires_grad_(False)
     if config.training.precision != "float32":
         align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
     return model
+
+
+def _teacher(config: Config, model: Model, softmax: Decoder | None) -> Decoder | None:
+    """The decoder whose layers are matched, if the recipe requires one."""
+    if not config.training.match_weight:
+        return None
+    if softmax is None or len(softmax.layers) != len(model.decoder.layers):
+        raise ConfigError(
+            f"training.start_from = {config.training.start_from!r}: training.match_weight requires a trained decoder "
+            f"with softmax attention, the same tokens and {config.decoder.layers} layers; set it to 0"
+        )
+    return softmax
 
 
 def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:
@@ -230,7 +292,8 @@ def _usable(
     try:
         fit, short = usable(utterances, vocabulary, config.frame_rate)
     except DataError as error:
-        remedy = "Correct the texts: the vocabulary is built from data.train"
+        source = "that of training.start_from" if config.training.frame_cache else "built from data.train"
+        remedy = f"Correct the texts: the vocabulary is {source}"
         raise DataError(f"data.{name} = {path!r}: {error} {remedy}") from None
     check_not_empty(fit, path)
     if short:

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import soundfile
@@ -47,6 +47,12 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+class StoredFrames(Protocol):
+    """Encoder frames that were computed before."""
+
+    def read(self, utterance: Utterance) -> FloatArray: ...
 
 
 def features_of(utterance: Utterance, features: AnyFeatures, sound: bytes | None = None) -> FloatArray:
@@ -103,9 +109,10 @@ class Batches(Dataset[Batch]):
         rows: Sequence[Sequence[int]],
         augment: tuple[TrainingConfig, int] | None = None,  # settings and epoch
         features: AnyFeatures = ENERGIES,
+        frames: StoredFrames | None = None,  # encoder frames, in place of features
     ) -> None:
         self.utterances, self.vocabulary, self.statistics = utterances, vocabulary, statistics
-        self.rows, self.augment, self.features = rows, augment, features
+        self.rows, self.augment, self.features, self.frames = rows, augment, features, frames
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -139,6 +146,8 @@ class Batches(Dataset[Batch]):
         return self.vocabulary.encode(self.utterances[index].text)
 
     def _features(self, index: int, sound: bytes | None) -> FloatArray:
+        if self.frames is not None:
+            return self.frames.read(self.utterances[index])
         features = normalise(features_of(self.utterances[index], self.features, sound), self.statistics)
         if self.augment is None:
             return features
@@ -205,7 +214,7 @@ class _Orders:
         rows = self.batches.rows[number]
         mine = self.split.rows(rows) or [list(rows[:1])]
         found = [self.batches.utterances[index] for part in mine for index in part]
-        return [u for u in found if in_shard(u)]
+        return [u for u in found if in_shard(u) and self.batches.frames is None]
 
     def _until_other_shards(self, first: int) -> list[Utterance]:
         """This process's utterances in the group of shards that begins with this batch."""

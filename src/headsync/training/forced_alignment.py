@@ -86,7 +86,7 @@ def _ctc(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        frames_BTE, frames_B = model.encoder.whole(batch.features_BTF, batch.lengths_B)
+        frames_BTE, frames_B = model.encode(batch.features_BTF, batch.lengths_B)
         log_p_BTV = model.ctc(frames_BTE).float().log_softmax(-1)
     model.train(was_training)
     return log_p_BTV, frames_B

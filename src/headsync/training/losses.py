@@ -1,4 +1,4 @@
-"""The joint loss of section 5.1 as a list of terms: CTC, the decoder's cross-entropy, and the quantity loss.
+"""The joint loss of section 5.1 as a list of terms: CTC, the decoder's cross-entropy, quantity loss, layer match.
 
 The joint loss is the weighted sum of the terms. Every term is a mean over the output steps of a batch; `joint_loss` can
 make their sum a mean over utterances. Another loss is another object in the list of `loss_terms`.
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headsync.config import TrainingConfig
+from headsync.nn.decoder import Decoder
 from headsync.nn.model import Output
 from headsync.training.batches import PADDING, Batch
 from headsync.training.distributed import Ranks
@@ -54,7 +55,9 @@ class CTC(LossTerm):
 
     name = "ctc"
 
-    def __call__(self, output: Output, batch: Batch) -> Tensor:
+    def __call__(self, output: Output, batch: Batch) -> Tensor | None:
+        if output.ctc_BTV is None:
+            return None
         lengths = (batch.targets_BL != PADDING).sum(1) - 1  # without <eos>
         tokens = batch.targets_BL.clamp(min=0)
         log_p = output.ctc_BTV.float().log_softmax(-1).transpose(0, 1)
@@ -89,10 +92,37 @@ class Quantity(LossTerm):
         return torch.stack([error_BM.mean(1) for error_BM in errors]).mean(0).sum() / _steps(batch)
 
 
-def loss_terms(config: TrainingConfig) -> list[LossTerm]:
+@dataclass(frozen=True)
+class LayerMatch(LossTerm):
+    """The variance of a teacher's layer outputs that this decoder's outputs leave unexplained, a mean over layers.
+
+    The teacher decodes the same frames, without limits.
+    """
+
+    name = "layers"
+    teacher: Decoder
+
+    def __call__(self, output: Output, batch: Batch) -> Tensor | None:
+        if output.frames_BTE is None:
+            return None
+        exists_BL = batch.targets_BL != PADDING
+        limit_BL = output.frames_B[:, None] * exists_BL
+        with torch.no_grad():
+            theirs, _ = self.teacher.layer_outputs(batch.tokens_BL, output.frames_BTE, limit_BL)
+        pairs = zip(output.layers_NBLE, theirs, strict=True)
+        return torch.stack([_unexplained(x[exists_BL].float(), y[exists_BL].float()) for x, y in pairs]).mean()
+
+
+def _unexplained(found_NE: Tensor, wanted_NE: Tensor) -> Tensor:
+    spread = (wanted_NE - wanted_NE.mean(0)).square().sum()
+    return (found_NE - wanted_NE).square().sum() / spread
+
+
+def loss_terms(config: TrainingConfig, teacher: Decoder | None = None) -> list[LossTerm]:
     """The terms of a recipe."""
     decoder = CrossEntropy(1 - config.ctc_weight, config.label_smoothing)
-    return [CTC(config.ctc_weight), decoder, Quantity(1.0)]
+    terms = [CTC(config.ctc_weight), decoder, Quantity(1.0)]
+    return [*terms, LayerMatch(config.match_weight, teacher)] if teacher else terms
 
 
 def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch.nn.functional as F
@@ -10,36 +10,45 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from headsync.attention import mechanism_of
+from headsync.attention.softmax import Softmax
 from headsync.config import Config
 from headsync.corpora.manifest import Utterance
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
 from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, find
-from headsync.nn.model import Model
+from headsync.nn.decoder import Decoder
+from headsync.nn.model import Model, build_decoder
 from headsync.recipe import load_config
-from headsync.text.vocabulary import Vocabulary
+from headsync.text.vocabulary import Vocabulary, build_vocabulary
 from headsync.training import Say
 from headsync.training.batches import statistics_of
 
 OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that depend on the vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
+OF_DECODER, OF_MECHANISM = "decoder.", ".mechanism."
 DISTANCES = ".distance_bias"
 LAYERS = "encoder.layers."
 
 
-def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) -> None:
+def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) -> bool:
     """Load the weights of another model; those of tokens only if the vocabularies are equal.
 
-    A decoder that does not fit or was not trained is not used. If the encoder has more layers than the source, the top
-    layers are new.
+    Returns whether the decoder of the source was used: not if it does not fit or was not trained. A decoder with
+    softmax attention also fits one with another mechanism: the weights of the mechanism are new, and those of layers
+    that do not attend are not used. If the encoder has more layers than the source, the top layers are new.
     """
     if not source:
-        return
+        return False
     own, folder = model.state_dict(), _found(source)
     try:
         found = load_file(folder / WEIGHTS)
-        if _untrained(folder) or not _same_shapes(found, own):
+        has_decoder = not _untrained(folder) and (_same_shapes(found, own) or _converts(folder, found, own))
+        if has_decoder:
+            found = {n: x for n, x in found.items() if n in own or not n.startswith(OF_DECODER)}
+            found |= {n: x for n, x in own.items() if OF_MECHANISM in n and n not in found}
+        else:
             say(f"{source}: only the encoder and its CTC are loaded; the decoder differs, or was not trained")
             found = own | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
         found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
@@ -48,9 +57,32 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
             say(f"{source}: the vocabulary differs; embedding and output layers are not loaded")
             found |= {name: own[name] for name in own if name.startswith(OF_TOKENS)}
         model.load_state_dict(found)
+        return has_decoder
     except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"training.start_from = {source!r}: its weights do not fit this recipe ({reason})") from None
+
+
+def start_vocabulary(config: Config, texts: Iterable[str]) -> Vocabulary:
+    """The vocabulary of a run: built from its texts, or that of the model whose encoder is not trained."""
+    if not config.training.frame_cache:
+        return build_vocabulary(config.data, texts)
+    return Vocabulary.load(_found(config.training.start_from) / VOCABULARY)
+
+
+def softmax_decoder(config: Config, vocabulary: Vocabulary) -> Decoder | None:
+    """The decoder of the model to start from, if it was trained with softmax attention and has these tokens."""
+    folder = _found(config.training.start_from)
+    same_tokens = Vocabulary.load(folder / VOCABULARY).tokens == vocabulary.tokens
+    if _untrained(folder) or not _has_softmax(folder) or not same_tokens:
+        return None
+    decoder, weights = build_decoder(load_config(folder / CONFIG), vocabulary.size), load_file(folder / WEIGHTS)
+    decoder.load_state_dict({n.removeprefix(OF_DECODER): x for n, x in weights.items() if n.startswith(OF_DECODER)})
+    return decoder.eval().requires_grad_(False)
+
+
+def _has_softmax(folder: Path) -> bool:
+    return issubclass(mechanism_of(load_config(folder / CONFIG).decoder), Softmax)
 
 
 def _found(source: str) -> Path:
@@ -61,8 +93,20 @@ def _found(source: str) -> Path:
 
 
 def _untrained(folder: Path) -> bool:
-    """Whether the decoder of a model has its initial weights: the encoder was trained alone."""
-    return load_config(folder / CONFIG).training.alone
+    """Whether the decoder of a model has its initial weights: the encoder was trained alone.
+
+    With a frame cache CTC alone was trained, and the decoder is that of an earlier model.
+    """
+    training = load_config(folder / CONFIG).training
+    return training.alone and not training.frame_cache
+
+
+def _converts(folder: Path, found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Whether a softmax decoder has all weights of this one, but for those of the mechanism and of tokens."""
+    if not _has_softmax(folder):
+        return False
+    names = [n for n in own if n.startswith(OF_DECODER) and not n.startswith(OF_TOKENS) and OF_MECHANISM not in n]
+    return all(name in found and found[name].shape == own[name].shape for name in names)
 
 
 def _same_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
