@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,7 +26,14 @@ LISTEN = "/v1/listen?encoding=linear16&sample_rate=16000"
 OWN, OTHER = "192.0.2.1", "192.0.2.2"
 
 
-# clients and rates, without a server
+# sizes, clients and rates, without a server
+
+
+def test_a_request_can_hold_a_wav_of_the_longest_stream() -> None:
+    limits = Limits()
+    assert limits.request_bytes > limits.stream_seconds * 16_000 * 2 + 10_000  # with the header and the form
+    nginx = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    assert f"client_max_body_size {limits.request_bytes >> 20}m;" in nginx
 
 
 @pytest.mark.parametrize(("host", "client"), [
