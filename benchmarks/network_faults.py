@@ -123,8 +123,14 @@ def stop_worker(scene: Scene) -> None:
     os.kill(worker, signal.SIGCONT)
 
 
+def restart_server(scene: Scene) -> None:
+    scene.server.stop(signal.SIGKILL)
+    scene.server.start()
+
+
 def limit_memory(scene: Scene) -> None:
-    """No process of the server can allocate more address space for some seconds."""
+    """No process of a server that has just started can allocate more address space for some seconds."""
+    restart_server(scene)
     limited = scene.server.workers
     for pid in limited:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[0])
@@ -133,11 +139,6 @@ def limit_memory(scene: Scene) -> None:
     for pid in limited:
         with suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
-def restart_server(scene: Scene) -> None:
-    scene.server.stop(signal.SIGKILL)
-    scene.server.start()
 
 
 FAULTS: dict[str, Callable[[Scene], None]] = {
