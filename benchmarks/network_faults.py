@@ -58,7 +58,8 @@ class Scene(NamedTuple):
 class Server:
     """`headsync serve` in a namespace."""
 
-    def __init__(self, namespace: str, model: str | None, streams: int) -> None:
+    def __init__(self, namespace: str, model: str | None, streams: int, log: Path) -> None:
+        self._log = log
         self._command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "headsync", "serve"]
         self._command += ["--host", SERVER, "--port", str(PORT), "--workers", "2", "--streams", str(streams)]
         self._command += ["--idle-seconds", str(IDLE_SECONDS), *(["--model", model] if model else [])]
@@ -66,9 +67,10 @@ class Server:
 
     def start(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        )
+        with self._log.open("a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
         assert self.process.stdout is not None
         assert "Serving at" in self.process.stdout.readline(), "the server did not start"
 
@@ -135,7 +137,7 @@ def limit_memory(scene: Scene) -> None:
     for pid in limited:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[0])
         resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
-    time.sleep(SHORT_SECONDS)
+    time.sleep(LONG_SECONDS)
     for pid in limited:
         with suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -210,12 +212,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each fault")
     parser.add_argument("--seconds", type=float, default=20.0, help="audio of each stream")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="file for the log of the server")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the namespaces are deleted
     made, recognizer = scripts(given.model, given.seconds), headsync.Recognizer.load(given.model)
     print("| fault | " + " | ".join(name.replace("_", " ") for name in Counts._fields) + " | packets lost |")
     print("|" + "---|" * (len(Counts._fields) + 2), flush=True)
     with namespaces(given.seed) as (of_server, of_clients, link):
-        server = Server(of_server, given.model, given.streams)
+        server = Server(of_server, given.model, given.streams, given.log)
         try:
             for name in given.faults or FAULTS:
                 total, before = Counts(), (link.packets, link.lost)

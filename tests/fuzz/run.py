@@ -168,13 +168,12 @@ def start(names: list[str], out: str, amount: list[str]) -> tuple[int, Path]:
 
 
 def coverage(log: Path) -> int:
-    covered = re.findall(rb"cov: (\d+)", log.read_bytes())
+    covered = re.findall(rb"cov: (\d+)", log.read_bytes()) if log.exists() else []
     return int(covered[-1]) if covered else 0
 
 
 def campaign(names: list[str], out: str, minutes: float) -> Iterator[dict[str, Any]]:
     """Every harness for some minutes of processor time, without those that an earlier campaign completed."""
-    os.nice(19)
     results = Path(out) / "campaign.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     complete = {line["harness"] for line in map(json.loads, lines) if line["seconds"] >= 60 * minutes}
@@ -188,9 +187,9 @@ def campaign(names: list[str], out: str, minutes: float) -> Iterator[dict[str, A
 
 def fuzz_for(name: str, out: str, seconds: float) -> dict[str, Any]:
     """Fuzz until the time is used, in a new process after each crash."""
-    folder, crashes = Path(out) / name, 0
+    folder, crashes, log = Path(out) / name, 0, Path(out) / name / "log"
     while (left := seconds - read_summary(folder)["seconds"]) > 0 and crashes < MOST_CRASHES:
-        code, log = start([name], out, ["--seconds", str(left)])
+        code, _ = start([name], out, ["--seconds", str(left)])
         if code:
             crashes += 1
             shutil.copy(log, folder / f"crash-{crashes}.txt")
@@ -235,6 +234,7 @@ def main() -> None:
 def results(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     names = options.only or all_names()
     if options.minutes:
+        os.nice(19)
         yield from campaign(names, options.out, options.minutes)
         return
     for group in [[name] for name in names] if options.seconds else [names]:
