@@ -79,12 +79,11 @@ class Server:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
         return [pid for pid in map(int, children.split()) if b"spawn_main" in _command_line(pid)]
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        workers = self.workers if how == signal.SIGKILL else []
-        for pid in [self.process.pid, *workers]:
+    def kill(self) -> None:
+        for pid in [self.process.pid, *self.workers]:
             with suppress(ProcessLookupError):
-                os.kill(pid, how)
-        self.process.wait(120)
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def _command_line(pid: int) -> bytes:
@@ -126,7 +125,7 @@ def stop_worker(scene: Scene) -> None:
 
 
 def restart_server(scene: Scene) -> None:
-    scene.server.stop(signal.SIGKILL)
+    scene.server.kill()
     scene.server.start()
 
 
@@ -230,7 +229,7 @@ def main() -> None:
                 packets, lost = link.packets - before[0], link.lost - before[1]
                 print(f"| {name} | " + " | ".join(map(str, total)) + f" | {lost} of {packets} |", flush=True)
         finally:
-            server.stop()
+            server.kill()
 
 
 def one_round(

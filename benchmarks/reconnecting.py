@@ -5,7 +5,7 @@ final text. `network_faults.py` starts this in the network namespace of the clie
 
 SCRIPTS.npz has one array of samples (16-bit, 16 kHz) for each script; stream n uses script n modulo their number. The
 output is one JSON object per stream: its number, and of each connection the first sample and the final texts. The last
-line is the number of streams that the server still counts as open when all streams have ended.
+line is the number of streams that the server still counts as open when all streams have ended; -1: it does not answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,8 +111,10 @@ def open_streams(host: str) -> float:
 
 async def freed(host: str) -> int:
     """The streams that the server counts as open, when it has had time to notice that they are lost."""
-    deadline = time.monotonic() + FREED_SECONDS
-    while (count := await asyncio.to_thread(open_streams, host)) and time.monotonic() < deadline:
+    deadline, count = time.monotonic() + FREED_SECONDS, -1.0
+    while count and time.monotonic() < deadline:
+        with suppress(OSError):
+            count = await asyncio.to_thread(open_streams, host)
         await asyncio.sleep(1)
     return int(count)
 

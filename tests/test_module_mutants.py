@@ -7,7 +7,7 @@ import difflib
 
 import pytest
 
-from module_mutants import PACKAGE, apply, sampled, own_tests
+from module_mutants import PACKAGE, apply, own_tests, sampled
 
 
 @pytest.mark.parametrize("file", ["attention/softmax.py", "engine/frame_buffer.py"])
