@@ -191,7 +191,7 @@ def measure(served: Served, made: list[Script], count: int) -> dict[str, float]:
     return {
         "streams": count,
         "added delay, median": float(np.median(added)),
-        "95th percentile": float(np.percentile(added, 95)),
+        "95th percentile": float(np.percentile(added, 95, method="higher")),
         "longest": float(added.max()),
         "refused": len(refused),
         "refused after": max(refused, default=math.nan),
