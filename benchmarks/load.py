@@ -85,10 +85,10 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def server(model: str | None, streams: int, batching: bool, workers: int) -> Iterator[Served]:
+def server(model: str | None, streams: int, batching: bool, workers: int, *options: str) -> Iterator[Served]:
     """Run a server in other processes."""
     command = [sys.executable, "-m", "headsync", "serve", "--port", "0", "--streams", str(streams)]
-    command += ["--workers", str(workers)]
+    command += ["--workers", str(workers), *options]
     command += [] if batching else ["--no-batching"]
     command += ["--model", model] if model else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -174,7 +174,7 @@ def figures(host: str) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
+def measure(served: Served, made: list[Script], count: int) -> dict[str, float]:
     """One row of the table."""
     load, start, before = os.getloadavg()[0], used(served.pid), figures(served.host)
     outcomes, middle = asyncio.run(crowd(served, made, count))
@@ -190,19 +190,42 @@ def measure(served: Served, made: list[Script], count: int) -> dict[str, Any]:
     audio_seconds = (count - len(refused)) * len(made[0].samples) / RATE
     return {
         "streams": count,
-        "added delay, median": f"{np.median(added):.3f} s",
-        "95th percentile": f"{np.percentile(added, 95):.3f} s",
-        "longest": f"{added.max():.3f} s",
+        "added delay, median": float(np.median(added)),
+        "95th percentile": float(np.percentile(added, 95, method="higher")),
+        "longest": float(added.max()),
         "refused": len(refused),
-        "refused after": f"{max(refused):.3f} s" if refused else "-",
+        "refused after": max(refused, default=math.nan),
         "lost": sum(not outcome.done for outcome in outcomes) - len(refused),
         "other text": wrong,
-        "memory per stream": f"{grown / (count - len(refused)) / 2**20:.1f} MB",
-        "cost": f"{cpu_seconds / audio_seconds:.4f}",
-        "load before": f"{load:.1f}",
-        "calls per batch": f"{calls / batches:.2f}" if batches else "-",
-        "late": bool(np.percentile(added, 95) > LATE_SECONDS),
+        "memory per stream": grown / (count - len(refused)) / 2**20,
+        "cost": cpu_seconds / audio_seconds,
+        "load before": load,
+        "calls per batch": calls / batches if batches else math.nan,
     }
+
+
+FORMATS = {
+    **dict.fromkeys(("added delay, median", "95th percentile", "longest", "refused after"), "{:.3f} s"),
+    "memory per stream": "{:.1f} MB",
+    "cost": "{:.4f}",
+    "load before": "{:.1f}",
+    "calls per batch": "{:.2f}",
+}
+
+
+def late(row: dict[str, float]) -> bool:
+    return row["95th percentile"] > LATE_SECONDS
+
+
+def print_row(row: dict[str, float], first: bool) -> None:
+    if first:
+        print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
+    cells = ("-" if math.isnan(value) else FORMATS.get(name, "{}").format(value) for name, value in row.items())
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def warm_up(served: Served, made: list[Script]) -> None:
+    asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))
 
 
 def main() -> None:
@@ -218,14 +241,11 @@ def main() -> None:
     for name in [given.only] if given.only else ["batching", "no batching"]:
         print(f"\n{name}\n")
         with server(given.model, given.limit or max(given.streams), name == "batching", given.workers) as served:
-            asyncio.run(crowd(served, [Script(one.samples[: 2 * RATE], []) for one in made], 2))  # warm up
-            for row, count in enumerate(given.streams):
-                measured = measure(served, made, count)
-                late = measured.pop("late")
-                if row == 0:
-                    print("| " + " | ".join(measured) + " |\n|" + "---|" * len(measured))
-                print("| " + " | ".join(map(str, measured.values())) + " |", flush=True)
-                if late and not given.limit:
+            warm_up(served, made)
+            for number, count in enumerate(given.streams):
+                row = measure(served, made, count)
+                print_row(row, number == 0)
+                if late(row) and not given.limit:
                     break
 
 

@@ -1,12 +1,12 @@
 """Faults during training, preparing and exporting: what was injected, and whether anything was lost.
 
-    python benchmarks/training_faults.py [kills] [truncations] [full] [read-only] [--kills 20] [--seed 1]
+    python benchmarks/training_faults.py [kills] [truncations] [flips] [full] [read-only] [--kills 20] [--seed 1]
 
 kills: a run of two processes is killed at random moments: one rank, both ranks, or torchrun with both; some of the
 kills fall into the start of the processes. truncations: the checkpoint of a stopped run is cut at every 5 % of its
-length. full, read-only: the commands write to a file system (tmpfs, requires root) that is too small or read-only. A
-command must end with one sentence that begins with a path there. It is then started again without the fault. Every
-row is compared byte by byte with the same command that nothing disturbed.
+length. flips: one bit of it is changed there. full, read-only: the commands write to a file system (tmpfs, requires
+root) that is too small or read-only. A command must end with one sentence that begins with a path there. It is then
+started again without the fault. Every row is compared byte by byte with the same command that nothing disturbed.
 """
 
 from __future__ import annotations
@@ -158,30 +158,49 @@ def kept(folder: Path) -> int:
         return 0
 
 
-# truncated checkpoints
+# damaged checkpoints
+
+
+def cut(path: Path, percent: int) -> None:
+    os.truncate(path, path.stat().st_size * percent // 100)
+
+
+def flip(path: Path, percent: int) -> None:
+    """Change one bit."""
+    data = bytearray(path.read_bytes())
+    data[len(data) * percent // 100] ^= 1 << percent % 8
+    path.write_bytes(data)
 
 
 def truncations(recipe: Path, work: Path, _: argparse.Namespace) -> Iterator[Row]:
-    """Cut the last checkpoint of a stopped run; cut both; and continue."""
+    yield from damages(recipe, work, cut, "cut")
+
+
+def flips(recipe: Path, work: Path, _: argparse.Namespace) -> Iterator[Row]:
+    yield from damages(recipe, work, flip, "with a flipped bit")
+
+
+def damages(recipe: Path, work: Path, damage: Callable[[Path, int], None], how: str) -> Iterator[Row]:
+    """Damage the last checkpoint of a stopped run; damage both; and continue."""
     whole, stopped = work / "whole-1" / "run", work / "stopped" / "run"
     quietly(recipe, whole)
     quietly(recipe, stopped, "training.epochs=1")
     for name, files in {"the last checkpoint": [CHECKPOINT], "both checkpoints": [CHECKPOINT, PREVIOUS]}.items():
         answers: dict[str, list[str]] = {}
         for percent in range(0, 100, 5):
-            cut = work / "cut" / "run"
-            shutil.copytree(stopped, cut)
+            copy = work / "damaged" / "run"
+            shutil.copytree(stopped, copy)
             for file in files:
-                os.truncate(cut / file, (cut / file).stat().st_size * percent // 100)
+                damage(copy / file, percent)
             try:
-                quietly(recipe, cut)
-                answers.setdefault("resumed from the one before", []).append(difference(whole, cut))
+                quietly(recipe, copy)
+                answers.setdefault("resumed from the one before", []).append(difference(whole, copy))
             except HeadsyncError as error:
-                clear = str(error).startswith(str(cut)) and "\n" not in str(error)
+                clear = str(error).startswith(str(copy)) and "\n" not in str(error)
                 answers.setdefault("one sentence" if clear else f"unclear: {error}", []).append("not resumed")
-            shutil.rmtree(cut)
+            shutil.rmtree(copy)
         for answer, lost in answers.items():
-            yield f"{name} of a run cut at every 5 % of its length", len(lost), answer, ", ".join(sorted(set(lost)))
+            yield f"{name} of a run {how} at every 5 % of its length", len(lost), answer, ", ".join(sorted(set(lost)))
 
 
 def quietly(recipe: Path, folder: Path, *overrides: str) -> None:
@@ -303,7 +322,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 FAULTS: dict[str, Callable[[Path, Path, argparse.Namespace], Iterator[Row]]] = {
-    "kills": kills, "truncations": truncations, "full": full, "read-only": read_only,
+    "kills": kills, "truncations": truncations, "flips": flips, "full": full, "read-only": read_only,
 }  # fmt: skip
 
 

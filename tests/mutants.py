@@ -135,13 +135,13 @@ def survives_in(mutation: Mutation, folder: Path) -> bool:
     return survived
 
 
-def run_tests(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, tests: list[str], timeout: float = TIMEOUT_SECONDS) -> subprocess.CompletedProcess[str]:
     """The tests against the package in a folder."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}", *tests]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout
     )
 
 

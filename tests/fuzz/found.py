@@ -46,6 +46,11 @@ FOUND: dict[str, list[bytes]] = {
         _update(b'{"turn_detection":{"type":"server_vad","silence_duration_ms":' + HUGE + b"}}"),
         _update(b'{"transcription":{"keywords":["' + b"one " * 20_000 + b'"]}}'),
     ],
+    "deepgram": [
+        b"?encoding=linear16&sample_rate=" + DIGITS,
+        "?encoding=linear16&sample_rate=²".encode(),
+        b"?encoding=linear16&sample_rate=16000&endpointing=" + HUGE,
+    ],
     "wav-pipe": [
         wav(10, rate=4_000_000_000),
         wav(10, rate=1),

@@ -1,6 +1,7 @@
-"""Harnesses of the server: the messages of the three WebSocket protocols, events of Wyoming, and uploads.
+"""Harnesses of the server: the messages of the four WebSocket protocols, events of Wyoming, and uploads.
 
-The bytes of a WebSocket harness are lines. A line that begins with "@" is a binary message, any other a text message.
+The bytes of a WebSocket harness are lines. A first line that begins with "?" is the query of the address. A line that
+begins with "@" is a binary message, any other a text message.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from starlette.datastructures import QueryParams
+
 from fuzz.harness import DEMO_MODEL, Harness, check_sentence
 from fuzz.wav import wav
 from headsync.recognizer import Recognizer
 from headsync.server.app import build_app
 from headsync.server.app_state import AppState
 from headsync.server.base_stream import BaseStream
+from headsync.server.deepgram import DeepgramStream
 from headsync.server.errors import INTERNAL
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
@@ -28,6 +32,7 @@ from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, enc
 from headsync.server.wyoming_server import HEADER_BYTES, TcpConnection
 
 LIMITS = Limits(stream_seconds=2.0, request_bytes=1 << 16)
+OpenProtocol = Callable[[QueryParams], BaseStream[str | bytes]]
 AUDIO = b"@" + bytes(range(11, 251)) * 4
 TRANSCRIBE = "/v1/audio/transcriptions"
 
@@ -37,20 +42,27 @@ def state() -> AppState:
     return AppState([ModelService(Recognizer.load(DEMO_MODEL), (), batching=False)], LIMITS)
 
 
-def native_stream() -> BaseStream[str | bytes]:
-    return NativeStream([DEMO_MODEL], state().open_session, LIMITS)
+def native_stream(query: QueryParams) -> BaseStream[str | bytes]:
+    return NativeStream([DEMO_MODEL], state().open_session, LIMITS, query=query)
 
 
-def vosk_stream() -> BaseStream[str | bytes]:
+def vosk_stream(_: QueryParams) -> BaseStream[str | bytes]:
     return VoskStream(state().open_session, LIMITS)
 
 
-def realtime_stream() -> BaseStream[str | bytes]:
-    return RealtimeStream(lambda name: state().service(name).name, state().open_session, LIMITS)
+def realtime_stream(query: QueryParams) -> BaseStream[str | bytes]:
+    return RealtimeStream(lambda name: state().service(name).name, state().open_session, LIMITS, query.get("model", ""))
 
 
-def exchange(protocol: BaseStream[str | bytes], data: bytes) -> None:
+def deepgram_stream(query: QueryParams) -> BaseStream[str | bytes]:
+    return DeepgramStream(query.multi_items(), state().open_session, LIMITS, "id")
+
+
+def exchange(open_protocol: OpenProtocol, data: bytes) -> None:
     """Pass the messages; every reply is JSON in UTF-8, and none is a fault of the server."""
+    head, _, rest = data.partition(b"\n")
+    query, data = (head[1:], rest) if head.startswith(b"?") else (b"", data)
+    protocol = open_protocol(QueryParams(query))
     replies = [protocol.opening()]
     for line in data.split(b"\n"):
         if replies[-1].close_code is not None:
@@ -79,6 +91,7 @@ def _stream_seeds() -> list[bytes]:
         _lines({"type": "start"}, AUDIO, AUDIO, {"type": "finish"}),
         _lines({"type": "start", "version": 1, "sample_rate": 8000, "format": "float32", "model": DEMO_MODEL}, b"@"),
         _lines({"type": "start", "attention": True, "progress": True, **chosen}, AUDIO, {"type": "finish"}),
+        b"?lookahead_ms=160&threshold=0.75&pause_seconds=0.5\n" + _lines({"type": "start"}, AUDIO, {"type": "finish"}),
     ]  # fmt: skip
 
 
@@ -97,6 +110,12 @@ def _realtime_seeds() -> list[bytes]:
     append = {"type": "input_audio_buffer.append", "audio": "AAEC" * 200, "event_id": "x"}
     commit, clear = {"type": "input_audio_buffer.commit"}, {"type": "input_audio_buffer.clear"}
     return [_lines(update, append, commit, append, clear), _lines(append, append, commit)]
+
+
+def _deepgram_seeds() -> list[bytes]:
+    query = b"?encoding=linear16&sample_rate=16000&interim_results=true&vad_events=true&endpointing=300&keyterm=one:2\n"
+    finalize, close = {"type": "Finalize"}, {"type": "CloseStream"}
+    return [query + _lines(AUDIO, {"type": "KeepAlive"}, AUDIO, finalize, AUDIO, close), query + _lines(AUDIO, b"@")]
 
 
 async def _events(data: bytes) -> list[WyomingEvent]:
@@ -201,11 +220,9 @@ def _upload_seeds() -> list[bytes]:
     ]
 
 
-def _websocket(
-    open_protocol: Callable[[], BaseStream[str | bytes]], seeds: Callable[[], list[bytes]], words: bytes
-) -> Harness:
+def _websocket(open_protocol: OpenProtocol, seeds: Callable[[], list[bytes]], words: bytes) -> Harness:
     common = [b"\n@", b"\n{", b"9" * 320, b"[" * 64, *rb'null NaN Infinity 1e400 -1 \ud800 {"type":'.split()]
-    return Harness(lambda data: exchange(open_protocol(), data), seeds, [*common, *words.split()], native=True)
+    return Harness(lambda data: exchange(open_protocol, data), seeds, [*common, *words.split()], native=True)
 
 
 MESSAGES = {
@@ -217,6 +234,9 @@ MESSAGES = {
     "vosk": _websocket(vosk_stream, _vosk_seeds, b'"config" "sample_rate" "max_alternatives" "reset" "eof"'),
     "realtime": _websocket(
         realtime_stream, _realtime_seeds, b'"turn_detection" "silence_duration_ms" "rate" "keywords" "noise_reduction"'
+    ),
+    "deepgram": _websocket(
+        deepgram_stream, _deepgram_seeds, '&sample_rate= &endpointing= &keywords=a:nan ² "Finalize"'.encode()
     ),
     "wyoming": Harness(
         wyoming,

@@ -50,3 +50,19 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     ((signature, path),) = recorder.findings.items()
     assert signature.startswith("ZeroDivisionError")
     assert Path(path).read_bytes() == b""
+
+
+def test_a_campaign_continues(tmp_path: Path) -> None:
+    """Executions and findings of an interrupted harness are kept, and a complete one is not repeated."""
+    from fuzz.run import Recorder, campaign, fuzz_for, read_summary
+
+    for data in (b"x", b""):
+        recorder = Recorder("manifest", tmp_path / "manifest", float("inf"))
+        recorder.harness = lambda data: 1 / len(data)  # type: ignore[assignment]
+        recorder(data)
+        recorder.save()
+    summary = read_summary(tmp_path / "manifest")
+    assert (summary["executions"], len(summary["findings"])) == (2, 1)
+    assert fuzz_for("manifest", str(tmp_path), summary["seconds"]) == {**summary, "crashes": 0, "coverage": 0}
+    (tmp_path / "campaign.jsonl").write_text('{"harness": "arpa", "seconds": 60.0}\n', encoding="utf-8")
+    assert not list(campaign(["arpa"], str(tmp_path), 1.0))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,17 +17,25 @@ import websockets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headsync.server.app_state import AppState
 from headsync.server.errors import StreamError
 from headsync.server.limits import ConnectionRate, Limits, StreamLimiter, address_client
 from headsync.server.model_service import ModelService
 from headsync.server.wyoming_server import TcpConnection
-from serving import Running, run, stream
+from serving import FakeService, Running, run, stream
 
 LISTEN = "/v1/listen?encoding=linear16&sample_rate=16000"
 OWN, OTHER = "192.0.2.1", "192.0.2.2"
 
 
-# clients and rates, without a server
+# sizes, clients and rates, without a server
+
+
+def test_a_request_can_hold_a_wav_of_the_longest_stream() -> None:
+    limits = Limits()
+    assert limits.request_bytes > limits.stream_seconds * 16_000 * 2 + 10_000  # with the header and the form
+    nginx = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    assert f"client_max_body_size {limits.request_bytes >> 20}m;" in nginx
 
 
 @pytest.mark.parametrize(("host", "client"), [
@@ -37,6 +47,17 @@ OWN, OTHER = "192.0.2.1", "192.0.2.2"
 ])  # fmt: skip
 def test_the_client_of_an_address(host: str, client: str) -> None:
     assert address_client(host) == client
+
+
+def test_the_threads_of_all_streams_start_with_the_server() -> None:
+    before = set(threading.enumerate())
+    state = AppState([FakeService()], Limits(streams=3))  # type: ignore[list-item]
+    started = set(threading.enumerate()) - before
+    assert len(started) == 3
+    state.close()
+    for thread in started:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 class Clock:

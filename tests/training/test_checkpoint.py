@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -108,13 +109,29 @@ def test_a_checkpoint_cut_anywhere_is_one_sentence(saved: Path) -> None:
         complaint(saved)
 
 
-def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it(saved: Path) -> None:
+def test_a_flipped_bit_anywhere_is_one_sentence(saved: Path) -> None:
+    content = saved.read_bytes()
+    for place in range(len(content)):
+        saved.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        complaint(saved)
+
+
+def test_a_checkpoint_without_a_checksum_is_resumed(saved: Path) -> None:
+    with safe_open(saved, "pt") as file:
+        stored = json.loads(file.metadata()["progress"])
+    del stored["sha256"]
+    save_file(load_file(saved), saved, {"progress": json.dumps(stored)})
+    assert load_checkpoint(saved, *fresh(2), SETTINGS) == PROGRESS
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:-1] + b"\x55"])
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it(saved: Path, damage: Callable[[bytes], bytes]) -> None:
     good, said = saved.read_bytes(), []
     save_checkpoint(saved, *fresh(3), TrainingProgress(update=9, settings=SETTINGS))
     replace_damaged(saved, said.append)
     assert not said
     assert load_checkpoint(saved, *fresh(2), SETTINGS).update == 9
-    saved.write_bytes(saved.read_bytes()[:-1])
+    saved.write_bytes(damage(saved.read_bytes()))
     replace_damaged(saved, said.append)
     assert said == [f"{saved}: damaged; replaced by the checkpoint before it, of update 3"]
     assert saved.read_bytes() == good

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -45,8 +46,7 @@ class AppState:
                 raise ConfigError(f"--alias {alias}={model}: the alias must be new and the model one of {served}")
         self.limiter, self.metrics = StreamLimiter(limits), Metrics()
         self.connection_rate = ConnectionRate(limits.client_connections)
-        # One thread for each stream: a batch consists of the calls of threads that wait for the network.
-        self._threads = ThreadPoolExecutor(limits.streams, thread_name_prefix="stream")
+        self._threads = _start_threads(limits.streams)
         for service in services:
             if service.batching is not None:
                 service.batching.observe = self.metrics.observe_batch
@@ -69,3 +69,13 @@ class AppState:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _start_threads(count: int) -> ThreadPoolExecutor:
+    """One thread for each stream: a batch consists of the calls of threads that wait for the network.
+
+    All are started now: if memory is exhausted, `Thread.start` may wait forever, and the event loop with it.
+    """
+    threads, all_started = ThreadPoolExecutor(count, thread_name_prefix="stream"), threading.Barrier(count)
+    wait([threads.submit(all_started.wait) for _ in range(count)])
+    return threads

@@ -45,11 +45,11 @@ class ListenOptions:
             _require(given.get(name, "false") == "false", f"{name} is not supported")
         _require(given.get("encoding") == "linear16", "encoding must be linear16")
         _require(given.get("channels", "1") == "1", "channels must be 1")
-        _require(given.get("sample_rate", "").isdigit(), "sample_rate must be an integer, for example 16000")
+        rate = _integer(given.get("sample_rate", ""), "sample_rate must be an integer, for example 16000")
         phrases = [_hotword(value) for name, value in query if name in ("keyterm", "keywords")]
         options = SessionOptions(given.get("model", ""), _settings(given.get("endpointing", "true")), phrases)
         interim, vad = (given.get(name) == "true" for name in ("interim_results", "vad_events"))
-        return cls(int(given["sample_rate"]), options, interim, vad, "utterance_end_ms" in given)
+        return cls(rate, options, interim, vad, "utterance_end_ms" in given)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -57,11 +57,15 @@ def _require(condition: bool, message: str) -> None:
         raise StreamError("setting", f"{message}.")
 
 
+def _integer(text: str, message: str) -> int:
+    _require(text.isascii() and text.isdigit() and len(text) < 10, message)
+    return int(text)
+
+
 def _settings(endpointing: str) -> dict[str, Any]:
     if endpointing == "true":
         return {}  # as stored with the model
-    _require(endpointing.isdigit(), "endpointing must be true or milliseconds")
-    return {"pause_seconds": int(endpointing) / 1000}
+    return {"pause_seconds": _integer(endpointing, "endpointing must be true or milliseconds") / 1000}
 
 
 def _hotword(value: str) -> tuple[str, float]:

@@ -30,7 +30,7 @@ class Limits:
     client_connections: int | None = None  # new requests and connections of one client in a minute; None: no limit
     stream_seconds: float = 4 * 3600.0  # audio in one stream or recording
     message_bytes: int = MEBIBYTE  # one WebSocket message
-    request_bytes: int = 100 * MEBIBYTE  # one HTTP request
+    request_bytes: int = 512 * MEBIBYTE  # one HTTP request; a WAV of `stream_seconds` at 16 kHz has 440 MiB
     idle_seconds: float = 30.0  # without a message from the client, or without the client reading
     drain_seconds: float = 60.0  # for open streams to finish when the server stops
     beam: int = 20  # largest beam that a stream may choose

@@ -1,10 +1,12 @@
 """Checkpoints: everything needed to resume a run exactly, in one safetensors file, written atomically.
 
-The previous checkpoint is kept beside it, in case the last one is damaged later, for example by a broken disk.
+The previous checkpoint is kept beside it, in case the last one is damaged later, for example by a broken disk. Every
+checkpoint contains the SHA-256 of its file, computed with zeros in the place of the digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +45,7 @@ STATE: dict[type, tuple[str, ...]] = {
     torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
     torch.optim.SGD: (),  # without momentum it has no state
 }
+NO_DIGEST = "0" * 64
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress: TrainingProgress) -> None:
@@ -53,7 +56,9 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress
     with suppress(OSError):  # without hard links one checkpoint is kept
         previous(path).unlink(missing_ok=True)
         os.link(path, previous(path))
-    write_atomically(path, save(_contiguous(tensors), {"progress": json.dumps(asdict(progress))}))
+    stored = json.dumps({"sha256": NO_DIGEST, **asdict(progress)})
+    data = save(_contiguous(tensors), {"progress": stored})
+    write_atomically(path, data.replace(NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
 
 
 def previous(path: Path) -> Path:
@@ -99,7 +104,12 @@ def load_checkpoint(
 def read_progress(path: Path) -> TrainingProgress:
     """The progress stored in a checkpoint."""
     with _damaged(path), safe_open(path, "pt") as file:
-        progress = TrainingProgress(**json.loads(file.metadata()["progress"]))
+        stored = json.loads(file.metadata()["progress"])
+        if digest := stored.pop("sha256", None):  # earlier versions stored none
+            data = path.read_bytes().replace(digest.encode(), NO_DIGEST.encode(), 1)
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError("its SHA-256 differs")
+        progress = TrainingProgress(**stored)
         progress.best = [(score, epoch) for score, epoch in progress.best]
         progress.leader = (
             (progress.leader[0], progress.leader[1]) if progress.leader else min(progress.best, default=None)
