@@ -42,13 +42,14 @@ from headsync.training import moonshine
 
 CTC = {"norm": "feedforward.norm", "inner": "feedforward.first", "outer": "feedforward.second", "last": "norm"}
 FRAMES = (215, 8, 8)  # left, centre, right, in frames of 48 ms
+VARIED = "5 14"  # least and most centre and right frames of the training of the encoder (`adapt.py`)
 
 
 def settings(mechanism: str) -> Config:
     """Settings of the model; those of the search were chosen on 60 utterances of dev-clean."""
     return Config(
         network=NetworkConfig(WIDTH, HEADS, INNER, family="moonshine"),
-        encoder=EncoderConfig(LAYERS, *FRAMES, "reuse"),
+        encoder=EncoderConfig(LAYERS, *FRAMES, "reuse", varied_frames=VARIED),
         decoder=DecoderConfig(LAYERS, mechanism, reach=1.1, frame_positions=False),
         decoding=DecodingConfig(beam=5, ctc_weight=0.1, length_bonus=0.3, lookahead_frames=8, token_frames=6),
         endpoint=EndpointConfig(),

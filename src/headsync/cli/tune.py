@@ -43,8 +43,9 @@ class BudgetGrid:
         """The model's own budget, and every combination of the values."""
         from headsync.evaluation.tuning import grid
 
-        sizes = self.centre_ms or [own.centre_ms], self.right_ms or [own.right_ms]
-        return list(dict.fromkeys([own, *grid(self.lookahead_ms, self.threshold, self.pause, *sizes)]))
+        centres: Sequence[float | None] = self.centre_ms or [own.centre_ms]
+        rights: Sequence[float | None] = self.right_ms or [own.right_ms]
+        return list(dict.fromkeys([own, *grid(self.lookahead_ms, self.threshold, self.pause, centres, rights)]))
 
 
 @dataclass(frozen=True)
