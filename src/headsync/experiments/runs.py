@@ -267,7 +267,7 @@ def _found(path: Path, stamp: dict[str, Any]) -> SystemResult | None:
     result = json.loads(path.read_text(encoding="utf-8"))
     if result.pop("of") != stamp:
         return None
-    lists = {name: tuple(result.pop(name, ())) for name in ("delays_seconds", "speakers")}
+    lists: dict[str, Any] = {name: tuple(result.pop(name, ())) for name in ("delays_seconds", "speakers")}
     return SystemResult(counts=tuple(tuple(pair) for pair in result.pop("counts")), **lists, **result)
 
 

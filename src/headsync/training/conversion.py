@@ -96,7 +96,7 @@ def _fit(cross: CrossAttention, inputs: Sequence[_Seen]) -> float:
     slope_GK, explained = _solve(total)
     shift_GK = slope_GK[:, :-1] * slope_GK[:, :-1].shape[1] ** 0.5
     constant_G = _constant(inputs, shift_GK, slope_GK[:, -1])
-    cross.key.bias -= shift_GK.flatten().to(cross.key.bias.dtype)
+    cross.key.bias.sub_(shift_GK.flatten())
     bias = _mechanism(cross).energy_bias
     assert bias is not None
     bias.copy_(-(constant_G[:, None, None] if bias.dim() else constant_G.mean()))
