@@ -239,14 +239,15 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     if config.training.alone:
         model.decodes = False
         model.decoder.requires_grad_(False)
+        model.decoder.embedding.requires_grad_(isinstance(model.ctc, CtcHead))  # then it is the output layer of CTC
     if config.training.ctc_weight == 0:
         model.trains_ctc = False
         model.ctc.requires_grad_(False)
     if config.training.frame_cache:
         model.reads_frames = True
         model.encoder.requires_grad_(False)
-        if isinstance(model.ctc, CtcHead) and not model.trains_ctc:
-            model.decoder.embedding.requires_grad_(False)  # it is the output layer of CTC
+        if isinstance(model.ctc, CtcHead) and not (model.trains_ctc and model.decodes):
+            model.decoder.embedding.requires_grad_(False)  # CTC and decoder, trained one after the other, share it
     if config.training.precision != "float32":
         align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
     return model
