@@ -76,7 +76,7 @@ def build(config: Config, classes: int, encoder: Encoder, recogniser: Recogniser
     weights["encoder.pair.weight"] = decoder["stack.pair.weight"]
     for theirs, ours in CTC.items():
         weights |= {f"ctc.{ours}.{kind}": ctc[f"{theirs}.{kind}"] for kind in ("weight", "bias")}
-    weights["ctc.bias"] = ctc["bias"][rows[:-1]]
+    weights |= {"ctc.out.weight": weights["decoder.embedding.weight"][:-1], "ctc.out.bias": ctc["bias"][rows[:-1]]}
     if config.decoder.attention == "softmax":  # it has no energy bias
         weights = {name: x for name, x in weights.items() if not name.endswith("energy_bias")}
     moonshine.load(model, weights, RUNS)

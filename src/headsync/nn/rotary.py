@@ -83,18 +83,13 @@ class GatedFeedForward(nn.Module):
 
 
 class CtcHead(nn.Module):
-    """A feed-forward block with a residual connection, a norm and the output layer of CTC: the decoder's embedding.
+    """A feed-forward block with a residual connection, a norm and the output layer of CTC."""
 
-    The last row of the embedding is an input only.
-    """
-
-    def __init__(self, network: NetworkConfig, embedding: nn.Embedding) -> None:
+    def __init__(self, network: NetworkConfig, classes: int) -> None:
         super().__init__()
         self.feedforward = GeluFeedForward(network, norm_bias=True)
         self.norm = nn.LayerNorm(network.width)
-        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - 1))
-        self._embedding = (embedding,)  # in a tuple it is no submodule: the decoder stores its weights
+        self.out = nn.Linear(network.width, classes)
 
     def forward(self, frames_BTE: Tensor) -> Tensor:
-        x_BTE = self.norm(frames_BTE + self.feedforward(frames_BTE))
-        return F.linear(x_BTE, self._embedding[0].weight)[..., :-1] + self.bias
+        return self.out(self.norm(frames_BTE + self.feedforward(frames_BTE)))
