@@ -25,6 +25,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from adapt import SHAPES
 from augment import augmented, finished, noise
+from background import background
 from cache import development, labelled
 from convert import Batch, padded_batch
 from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
@@ -85,24 +86,6 @@ class Stream(NamedTuple):
     samples: np.ndarray
     pieces: list[Piece]
     places: list[tuple[int, int]]
-
-
-def background(utterances: Sequence[Utterance], rng: np.random.Generator) -> np.ndarray:
-    """One to five seconds of noise, babble of several voices, tones or silence, with a peak of at most 0.5."""
-    kind, length = rng.random(), int(rng.uniform(1, 5) * RATE)
-    samples = np.zeros(length, np.float32)
-    if kind < 0.4:
-        samples += noise(length, rng)
-    elif kind < 0.7:
-        for _ in range(int(rng.integers(4, 9))):
-            voice = levelled(samples_of(utterances[int(rng.integers(len(utterances)))]))
-            samples += np.resize(np.roll(voice, int(rng.integers(len(voice)))), length)
-    elif kind < 0.85:
-        time_N = np.arange(length) / RATE
-        for _ in range(int(rng.integers(1, 5))):
-            note = 110.0 * 2 ** (rng.integers(0, 48) / 12)
-            samples += np.sum([np.sin(2 * np.pi * k * note * time_N) / k for k in range(1, 6)], 0, dtype=np.float32)
-    return levelled(samples) * np.float32(10 ** (-rng.uniform(0, 30) / 20)) if samples.any() else samples
 
 
 def choose(
