@@ -125,13 +125,14 @@ def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point
     from rich.console import Console
     from rich.table import Table
 
-    columns = ("M, ms", "threshold", "pause, s", "centre, ms", "right, ms", "error rate", "latency, s", "final, s", "")
+    sizes = () if points[0].budget.centre_ms is None else ("block, ms", "right, ms")
+    columns = ("M, ms", "threshold", "pause, s", *sizes, "error rate", "latency, s", "final, s", "")
     caption = "latency: user-perceived, p90; final: finalisation, p50"
     table = Table(*columns, box=None, header_style="bold", caption=caption)
     for point in sorted(points, key=lambda point: (point.user_perceived, point.error_rate)):
         figures = (f"{point.error_rate:.2%}", f"{point.user_perceived:.2f}", f"{point.finalisation:.2f}")
         mark = "chosen" if point == chosen else "front" if point in front else ""
-        table.add_row(*("" if value is None else f"{value:g}" for value in point.budget), *figures, mark)
+        table.add_row(*(f"{value:g}" for value in point.budget if value is not None), *figures, mark)
     Console().print(table)
 
 
