@@ -35,6 +35,7 @@ STAGES = {
     "decoder": [
         ["cache.py", "dev", "--checkpoint", LAST],
         ["cache.py", "train", "--checkpoint", LAST, "--copies", "1"],
+        ["background.py", "--checkpoint", LAST],
         ["train.py"],
         ["train.py", "--evaluate"],
         ["joint.py"],
