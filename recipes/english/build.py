@@ -36,10 +36,9 @@ STAGES = {
         ["cache.py", "dev", "--checkpoint", LAST],
         ["cache.py", "train", "--checkpoint", LAST, "--copies", "1"],
         ["background.py", "--checkpoint", LAST],
-        ["train.py"],
-        ["train.py", "--evaluate"],
-        ["joint.py"],
-        ["joint.py", "--evaluate"],
+        ["train.py", "layers"],
+        ["train.py", "whole"],
+        ["train.py", "evaluate"],
     ],
     "model": [["export.py", str(RUNS / "english"), "--half"]],
 }

@@ -331,10 +331,10 @@ def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
     return float(1 - residual.sum() / spread.sum())
 
 
-def shortfall(step: Step, batch: Batch) -> Tensor:
+def shortfall(sums_BLN: Tensor, batch: Batch) -> Tensor:
     """Mean shortfall of the sums of the steps from REACH; the end of the sentence may read to the end."""
     counted = (batch.targets >= 0) & (batch.targets != EOS)
-    return F.relu(REACH - step.sums)[counted].mean()
+    return F.relu(REACH - sums_BLN)[counted].mean()
 
 
 @torch.no_grad()
@@ -382,7 +382,7 @@ def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Voc
             with mixed_precision():
                 logits, step = decoder(batch.inputs, frames, seen, halting)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=0.05)
-            loss = loss + REACH_WEIGHT * shortfall(step, batch)
+            loss = loss + REACH_WEIGHT * shortfall(step.sums, batch)
             loss.backward()
             nn.utils.clip_grad_norm_(learned, 1.0)
             updates += 1

@@ -1,7 +1,6 @@
 """Make a headsync model folder from an adapted encoder and a trained decoder, and compare both with these scripts.
 
-    python recipes/english/export.py OUT --half          # runs/english/joint/last, weights in half precision
-    python recipes/english/export.py OUT --encoder runs/english/adapt/last --decoder runs/english/train/last
+    python recipes/english/export.py OUT --half          # the checkpoints of adapt.py and train.py, in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
 The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
@@ -111,14 +110,9 @@ def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Enco
     """The networks of the checkpoints."""
     encoder = Encoder.pretrained().eval()
     recogniser = Recogniser(arguments.mechanism, len(vocabulary)).eval()
-    if arguments.encoder is None and arguments.decoder is None:
-        whole = load_file(arguments.joint / "model.safetensors")
-        for module, prefix in ((encoder, "encoder."), (recogniser, "recogniser.")):
-            module.load_state_dict({n.removeprefix(prefix): x for n, x in whole.items() if n.startswith(prefix)})
-        return encoder, recogniser
-    if arguments.encoder not in (None, "none"):
+    if arguments.encoder != "none":
         encoder.load_state_dict(load_file(Path(arguments.encoder) / "model.safetensors"))
-    if arguments.decoder not in (None, "none"):
+    if arguments.decoder != "none":
         recogniser.load_state_dict(load_file(Path(arguments.decoder) / "model.safetensors"))
     else:
         recogniser.decoder.load_state_dict(OnlineDecoder.pretrained(arguments.mechanism, vocabulary).state_dict())
@@ -128,9 +122,8 @@ def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Enco
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--joint", type=Path, default=RUNS / "joint/last", help="checkpoint of joint.py")
-    parser.add_argument("--encoder", help="instead of --joint: checkpoint of adapt.py; none: Moonshine's")
-    parser.add_argument("--decoder", help="instead of --joint: checkpoint of train.py; none: Moonshine's")
+    parser.add_argument("--encoder", default=str(RUNS / "adapt/last"), help="checkpoint of adapt.py; none: Moonshine's")
+    parser.add_argument("--decoder", default=str(RUNS / "train/last"), help="checkpoint of train.py; none: Moonshine's")
     parser.add_argument("--mechanism", default="hs-dacs")
     parser.add_argument("--half", action="store_true", help="weights in half precision")
     arguments = parser.parse_args()

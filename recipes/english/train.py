@@ -1,17 +1,23 @@
-"""Train CTC and the online decoder together on cached states.
+"""Train CTC and the online decoder on cached states, first layer by layer, then as a whole.
 
-    python recipes/english/train.py                   # continues from runs/english/train/last
-    torchrun --nproc-per-node 2 recipes/english/train.py        # the batches shared by two processes
-    python recipes/english/train.py --evaluate        # WER of CTC alone and of the decoder alone on cached dev states
+    python recipes/english/train.py layers            # continues from runs/english/train/layers
+    python recipes/english/train.py whole             # starts from it; continues from runs/english/train/last
+    torchrun --nproc-per-node 2 recipes/english/train.py layers   # the batches shared by two processes
+    python recipes/english/train.py evaluate          # WER of CTC alone and of the decoder alone on cached dev states
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block and the decoder's embedding as output
-layer. Loss = 0.3 CTC + 0.7 cross-entropy. Half of the cross-entropy is to the text, half to the teacher's
-probabilities (`targets.py`). A step sees the frames up to a look-ahead after its token's CTC spike (forced alignment
-with the current CTC), so steps learn to halt in time. The first updates do not halt, and CTC's large first gradients do
-not reach the frames. The rate rises, stays constant, and falls to zero over the last third of the updates; the moving
-average of the weights is evaluated and saved. The encoder is frozen: its states come from `cache.py`. `joint.py` is the
-next stage.
+layer. The embedding is not trained.
+
+`layers` trains CTC, and each layer of the decoder alone: its input is the output of the layer below in Moonshine's
+softmax decoder, its target that decoder's output. This needs no text but the tokens.
+
+`whole` trains CTC and the composed decoder. Its loss has cross-entropy to the teacher's probabilities (`targets.py`)
+and to the text, and the difference of the layers' outputs. A step sees the frames up to a look-ahead after its
+token's CTC spike (forced alignment with the current CTC), so steps learn to halt in time.
+
+The rate rises, stays constant, and falls to zero over the last third of the updates; the moving average of the weights
+is evaluated and saved. The encoder is frozen: its states come from `cache.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +25,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,16 +44,17 @@ from targets import Soft, Targets
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
-FOLDER = RUNS / "train/last"
+FOLDERS = {"layers": RUNS / "train/layers", "whole": RUNS / "train/last"}
+UPDATES = {"layers": 1500, "whole": 1000}
+RATES = {"layers": 5e-4, "whole": 1e-4}
 MECHANISM = "hs-dacs"
-CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.3, 0.5, 1.0
-UNTRUNCATED = 200  # first updates, in which no step is halted
-UNLIMITED = 1000  # first updates without limits: until CTC can align
+CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.2, 0.7, 2.0
 LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
 FRAMES = 8000  # of a batch, over all processes
 CTC_RATE = 2.0  # factor of the rate for CTC's own layers
 CTC_SCALE = 0.3  # of CTC's logits at the start
-SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 4.0, 500
+SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 3.0, 300
+EMA = 0.98
 FITTED = 200  # utterances for the biases of the conversion
 
 
@@ -70,30 +78,42 @@ class CTC(nn.Module):
 class Teacher:
     """Moonshine's own softmax decoder on the same states."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.decoder = Decoder.pretrained().eval().requires_grad_(False)
-        self.rows = torch.tensor(vocabulary.rows)
+    def __init__(self, decoder: Decoder, rows: Sequence[int]) -> None:
+        """`rows`: the rows of its embedding that are tokens here."""
+        self.decoder, self.rows = decoder.eval().requires_grad_(False), torch.tensor(rows)
 
     @torch.no_grad()
-    def outputs(self, batch: Batch) -> list[Tensor]:
-        """Outputs of its layers, given the text."""
-        x, past, found = self.decoder.embed_tokens(self.rows[batch.inputs]), empty_cache(len(batch.inputs)), []
+    def layers(self, batch: Batch) -> list[Tensor]:
+        """The embedded tokens and the outputs of its layers, given the text."""
+        found, past = [self.decoder.embed_tokens(self.rows[batch.inputs])], empty_cache(len(batch.inputs))
         mask = key_mask(batch.seen)
         with mixed_precision():
             for layer in self.decoder.layers:
-                x, _ = layer(x, past, layer.memory(batch.states), mask)
-                found.append(x)
+                x, _ = layer(found[-1], past, layer.memory(batch.states), mask)
+                found.append(x.float())
         return found
 
 
-def unexplained(ours: list[Tensor], theirs: list[Tensor], counted_BL: Tensor) -> Tensor:
-    """Fraction of the variance of the teacher's outputs that ours leave unexplained, mean over the layers."""
+def unexplained(ours: Sequence[Tensor], theirs: Sequence[Tensor], counted_BL: Tensor) -> Tensor:
+    """Fraction of the variance of the teacher's outputs that ours leave unexplained, for each layer."""
     parts = []
     for x, y in zip(ours, theirs, strict=True):
         wanted = y[counted_BL].float()
         spread = (wanted - wanted.mean(0)).square().sum()
         parts.append((x[counted_BL].float() - wanted).square().sum() / spread.clamp(min=1e-6))
-    return torch.stack(parts).mean()
+    return torch.stack(parts)
+
+
+class Losses(NamedTuple):
+    """Losses of a batch; CTC and cross-entropy per token."""
+
+    ctc: Tensor
+    decoder: Tensor
+    unexplained: Tensor  # of each layer
+
+    @property
+    def joint(self) -> Tensor:
+        return CTC_WEIGHT * self.ctc + (1 - CTC_WEIGHT) * self.decoder
 
 
 class Recogniser(nn.Module):
@@ -113,28 +133,42 @@ class Recogniser(nn.Module):
         print("variance of log Z explained, by layer:", [round(value, 3) for value in explained], flush=True)
         return recogniser
 
-    def losses(
-        self, batch: Batch, soft: Soft, halting: bool, lookahead: int | None, teacher: Teacher | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """CTC, and cross-entropy plus the shortfall of the sums, both per token.
+    def ctc_log_probabilities(self, frames_BTD: Tensor) -> Tensor:
+        with mixed_precision():
+            logits = self.ctc(frames_BTD)
+        return logits.float().log_softmax(-1)
 
-        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream; None: to all.
+    def layer_losses(self, batch: Batch, teacher: Teacher) -> Losses:
+        """CTC, and the difference of each layer to the teacher's, given the teacher's inputs of the layer."""
+        frames, seen = self.decoder.stack(batch.states, batch.seen)
+        ctc = ctc_loss(self.ctc_log_probabilities(frames), batch, seen)
+        layers, past = teacher.layers(batch), empty_cache(len(batch.inputs))
+        outputs, sums = [], []
+        for layer, given in zip(self.decoder.layers, layers, strict=False):
+            with mixed_precision():
+                x, _, found = layer.online(given, past, layer.memory(frames), seen[:, None], True)
+            outputs.append(x)
+            sums.append(found.sums.amin(1))
+        parts = unexplained(outputs, layers[1:], has_text(batch))
+        loss = parts.sum() + REACH_WEIGHT * shortfall(torch.stack(sums, -1), batch)
+        return Losses(ctc, loss, parts.detach())
+
+    def whole_losses(self, batch: Batch, soft: Soft, lookahead: int, teacher: Teacher | None) -> Losses:
+        """CTC, and the losses of the decoder.
+
+        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
         """
         frames, seen = self.decoder.stack(batch.states, batch.seen)
+        log_p = self.ctc_log_probabilities(frames)
+        limits = token_limits(log_p.detach(), batch.targets.clamp(min=0), seen.sum(-1), lengths(batch), lookahead)
         with mixed_precision():
-            ctc_logits = self.ctc(frames if halting else frames.detach())
-        log_p, lengths = ctc_logits.float().log_softmax(-1), (batch.targets >= 0).sum(-1) - 1
-        frames_B, targets = seen.sum(-1), batch.targets.clamp(min=0)
-        limits = None if lookahead is None else token_limits(log_p.detach(), targets, frames_B, lengths, lookahead)
-        with mixed_precision():
-            logits, step = self.decoder(batch.inputs, frames, seen, halting, limits)
-        entropy = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step, batch)
+            logits, step = self.decoder(batch.inputs, frames, seen, True, limits)
+        loss = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step.sums, batch)
+        parts = torch.zeros(0)
         if teacher is not None:
-            counted = (batch.targets >= 0) & (lengths > 0)[:, None]  # the teacher invents words in background
-            entropy = entropy + OUTPUT_WEIGHT * unexplained(step.outputs, teacher.outputs(batch), counted)
-        log_p_TBV = log_p.transpose(0, 1)
-        ctc = F.ctc_loss(log_p_TBV, targets, frames_B, lengths, zero_infinity=True, reduction="sum")
-        return ctc / lengths.sum().clamp(min=1), entropy
+            parts = unexplained(step.outputs, teacher.layers(batch)[1:], has_text(batch))
+            loss = loss + OUTPUT_WEIGHT * parts.mean()
+        return Losses(ctc_loss(log_p, batch, seen), loss, parts.detach())
 
     @torch.no_grad()
     def read_ctc(self, states_TD: Tensor) -> list[int]:
@@ -142,6 +176,23 @@ class Recogniser(nn.Module):
         frames, _ = self.decoder.stack(states_TD[None], torch.ones(1, len(states_TD), dtype=torch.bool))
         best = self.ctc(frames)[0].argmax(-1).tolist()
         return [t for t, before in zip(best, [0, *best[:-1]], strict=True) if t and t != before]
+
+
+def lengths(batch: Batch) -> Tensor:
+    """Tokens of each text, without the end."""
+    return (batch.targets >= 0).sum(-1) - 1
+
+
+def has_text(batch: Batch) -> Tensor:
+    """Steps of utterances with text: in background the teacher invents words."""
+    return (batch.targets >= 0) & (lengths(batch) > 0)[:, None]
+
+
+def ctc_loss(log_p_BTV: Tensor, batch: Batch, seen_BT: Tensor) -> Tensor:
+    """Per token."""
+    log_p, targets, counts = log_p_BTV.transpose(0, 1), batch.targets.clamp(min=0), lengths(batch)
+    total = F.ctc_loss(log_p, targets, seen_BT.sum(-1), counts, zero_infinity=True, reduction="sum")
+    return total / counts.sum().clamp(min=1)
 
 
 def token_limits(log_p_BTV: Tensor, targets_BL: Tensor, frames_B: Tensor, lengths_B: Tensor, lookahead: int) -> Tensor:
@@ -188,7 +239,7 @@ def _first_frames(score_BS: np.ndarray, back_TBS: np.ndarray, last_B: np.ndarray
 
 
 def cross_entropy(logits_BLV: Tensor, targets_BL: Tensor, soft: Soft) -> Tensor:
-    """Mean over all tokens, half to the text and half to the teacher's probabilities."""
+    """Mean over all tokens, to the text and to the teacher's probabilities."""
     log_p = logits_BLV.float().log_softmax(-1)
     text = log_p.gather(-1, targets_BL.clamp(min=0)[..., None])[..., 0]
     teacher = (log_p.gather(-1, soft.tokens) * soft.probabilities).sum(-1)
@@ -210,27 +261,42 @@ def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -
     return {key: round(value, 2) for key, value in found.items()}
 
 
+def start(stage: str, folder: Path, vocabulary: Vocabulary, cache: str) -> Recogniser:
+    """The network before the first update of a stage; a run that continues reads its own weights."""
+    recogniser = Recogniser(MECHANISM, len(vocabulary))
+    if (folder / "state.json").is_file():
+        return recogniser
+    if stage == "layers":
+        return Recogniser.converted(MECHANISM, vocabulary, cache)
+    if not (FOLDERS["layers"] / "model.safetensors").is_file():
+        raise SystemExit("run `python recipes/english/train.py layers` first")
+    recogniser.load_state_dict(load_file(FOLDERS["layers"] / "model.safetensors"))
+    return recogniser
+
+
 def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Make all updates, with as many passes over the cache as needed."""
-    if (arguments.folder / "state.json").is_file():
-        start = Recogniser(MECHANISM, len(vocabulary))
-    else:
-        start = Recogniser.converted(MECHANISM, vocabulary, arguments.cache)
-    schedule = Schedule(arguments.rate, 50, arguments.updates, 0.995, 0.01)
-    run = Run(start, schedule, arguments.folder, {"ctc.": CTC_RATE})
-    saved, teacher = time.monotonic(), Teacher(vocabulary)
+    """Make all updates of a stage, with as many passes over the cache as needed."""
+    stage, folder = arguments.stage, arguments.folder or FOLDERS[arguments.stage]
+    model = start(stage, folder, vocabulary, arguments.cache)
+    model.decoder.embed_tokens.requires_grad_(False)
+    schedule = Schedule(arguments.rate or RATES[stage], 50, arguments.updates or UPDATES[stage], EMA, 0.01)
+    run = Run(model, schedule, folder, {"ctc.": CTC_RATE})
+    saved, teacher = time.monotonic(), Teacher(Decoder.pretrained(), vocabulary.rows)
     for batch, soft in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
-        drawn = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
-        lookahead = drawn if run.updates >= UNLIMITED else None
-        ctc, entropy = run.model.losses(batch, soft, run.updates >= UNTRUNCATED, lookahead, teacher)
-        (CTC_WEIGHT * ctc + (1 - CTC_WEIGHT) * entropy).backward()
+        if stage == "layers":
+            losses = run.model.layer_losses(batch, teacher)
+        else:
+            lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
+            losses = run.model.whole_losses(batch, soft, lookahead, teacher)
+        losses.joint.backward()
         run.update()
         if dist.get_rank():
             continue
         if run.updates % 20 == 0:
-            print(f"{run.updates} ctc {ctc.item():.3f} entropy {entropy.item():.3f}", flush=True)
+            parts = [round(part, 3) for part in losses.unexplained.tolist()]
+            print(f"{run.updates} ctc {losses.ctc:.3f} decoder {losses.decoder:.3f} unexplained {parts}", flush=True)
         if time.monotonic() - saved > 60 * SAVE_MINUTES:
             run.save()
             saved = time.monotonic()
@@ -250,23 +316,25 @@ def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[B
         parts = list(length_batches(read_index(name), FRAMES // ranks, rng))
         for part in parts[rank : len(parts) // ranks * ranks : ranks]:
             batch = collate(part, states, vocabulary)
+            if rng.random() < 0.5:  # the other pairs of states
+                batch = batch._replace(states=batch.states[:, 1:], seen=batch.seen[:, 1:])
             yield batch, targets.batch([row["id"] for row in part], batch.targets)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=[*FOLDERS, "evaluate"])
     parser.add_argument("--cache", default="train")
     parser.add_argument("--test", default="dev", help="cache to measure on")
-    parser.add_argument("--updates", type=int, default=3000)
-    parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--evaluate", action="store_true", help="measure only")
+    parser.add_argument("--updates", type=int)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     vocabulary = Vocabulary()
-    if arguments.evaluate:
+    if arguments.stage == "evaluate":
         model = Recogniser(MECHANISM, len(vocabulary)).eval()
-        model.load_state_dict(load_file(arguments.folder / "model.safetensors"))
+        model.load_state_dict(load_file((arguments.folder or FOLDERS["whole"]) / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, arguments.test, 100)))
     else:
         with processes():

@@ -16,7 +16,7 @@ from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, e
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.decoding.hypothesis import SpeechFrames
 from headsync.decoding.lookahead import lookahead
-from headsync.decoding.published import PublishedSearch
+from headsync.decoding.published_policy import PublishedSearch
 from headsync.endpointing.ctc_spikes import NO_SPIKES
 from headsync.engine import Memory
 from headsync.engine.torch import TorchEngine

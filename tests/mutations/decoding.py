@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutations.mutation import Mutation
 
 STREAM = ("tests/decoding/test_decoder_stream.py",)
-PUBLISHED = ("tests/decoding/test_published.py",)
+PUBLISHED = ("tests/decoding/test_published_policy.py",)
 PHRASES = "tests/decoding/test_phrases.py"
 BUFFER = ("tests/decoding/test_speech_buffer.py",)
 
@@ -110,31 +110,31 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the published limit does not count from the last halt",
-        "decoding/published.py",
+        "decoding/published_policy.py",
         "limit = self.limit(h.t, self.config.lookahead_frames)",
         "limit = self.limit(h.exhausted, self.config.lookahead_frames)",
         PUBLISHED,
     ),
     Mutation(
         "CTC scores one frame beyond the published limit",
-        "decoding/published.py",
+        "decoding/published_policy.py",
         "return furthest",
         "return furthest + 1",
         PUBLISHED,
     ),
     Mutation(
         "CTC scores whatever has arrived",
-        "decoding/published.py",
+        "decoding/published_policy.py",
         "beam = self._carry(beam, speech, min(self._ctc_frames(beam, step), speech.frames))",
         "beam = self._carry(beam, speech, speech.frames)",
         PUBLISHED,
     ),
     Mutation(
         "texts that ended early are not scored on all frames",
-        "decoding/published.py",
+        "decoding/published_policy.py",
         "ended = tuple(self._on_all_frames(h, speech.log_ctc_TV) for h in beam.ended)",
         "ended = beam.ended",
-        ("tests/decoding/test_published.py::test_texts_that_ended_early_are_scored_on_all_frames",),
+        ("tests/decoding/test_published_policy.py::test_texts_that_ended_early_are_scored_on_all_frames",),
     ),
     Mutation(
         "a whole recording loses the silence before its first spike",

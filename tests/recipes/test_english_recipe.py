@@ -10,8 +10,8 @@ import torch
 from aligner import best_path as aligned
 from convert import Batch, OnlineDecoder, fit, padded_batch
 from label import formatted
-from moonshine import WIDTH, Encoder, Shape
-from train import CTC, ctc_spikes, token_limits
+from moonshine import WIDTH, Decoder, Encoder, Shape
+from train import CTC, Recogniser, Teacher, ctc_spikes, token_limits, unexplained
 from vocabulary import SPACE, Merges
 
 NUMBERS = {piece: n for n, piece in enumerate([SPACE, *"abcdn", "an", SPACE + "b", SPACE + "ban", "and"])}
@@ -119,3 +119,33 @@ def test_the_aligner_s_path_is_the_most_likely_one() -> None:
     log_p = torch.randn(7, 4, generator=torch.Generator().manual_seed(3)).mul(2).log_softmax(-1).numpy()
     path = aligned(log_p, [1, 3, 3])
     assert [path.index(letter) for letter in range(3)] == best_path(log_p, [1, 3, 3])
+
+
+def test_a_layer_is_trained_on_the_outputs_of_the_teacher_alone() -> None:
+    """The loss of a layer has no gradient for the other layers, and none of the teacher."""
+    torch.manual_seed(0)
+    teacher, model = Teacher(Decoder(), range(20)), Recogniser("hs-dacs", 20)
+    batch = padded_batch([torch.randn(14, WIDTH), torch.randn(9, WIDTH)], [[4, 5, 6], [7]])
+    losses = model.layer_losses(batch, teacher)
+    losses.joint.backward()
+    before = [p.grad for p in model.decoder.layers[2].parameters()]
+    assert all(torch.isfinite(g).all() for g in before if g is not None)
+    assert losses.unexplained.shape == (len(model.decoder.layers),)
+    assert all(p.grad is None for p in teacher.decoder.parameters())
+    given = teacher.layers(batch)
+    with torch.no_grad():
+        for p in model.decoder.layers[1].parameters():
+            p.mul_(2.0)
+    again = model.layer_losses(batch, teacher).unexplained
+    assert torch.equal(losses.unexplained[2:], again[2:])
+    assert losses.unexplained[1] != again[1]
+    assert len(given) == len(model.decoder.layers) + 1
+
+
+def test_unexplained_is_zero_for_equal_outputs_and_one_for_their_mean() -> None:
+    wanted, counted = (
+        torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1)),
+        torch.ones(2, 5, dtype=torch.bool),
+    )
+    mean = wanted.flatten(0, 1).mean(0).expand(2, 5, 8)
+    assert unexplained([wanted, mean], [wanted, wanted], counted).tolist() == pytest.approx([0.0, 1.0])

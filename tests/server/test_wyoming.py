@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from fakes import FakeSession
 from headsync.cli.app import app
 from headsync.events import Event, Final, Partial, Word
-from headsync.server import announce
+from headsync.server import mdns
 from headsync.server.app_state import Access, AppState
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
@@ -355,13 +355,13 @@ def test_the_server_is_announced() -> None:
             found.append((info.port, info.parsed_addresses()))
             seen.set()
 
-    with announce.announced(["127.0.0.1"], 10300), Zeroconf(interfaces=["127.0.0.1"]) as network:
-        ServiceBrowser(network, announce.SERVICE, handlers=[changed])
+    with mdns.announced(["127.0.0.1"], 10300), Zeroconf(interfaces=["127.0.0.1"]) as network:
+        ServiceBrowser(network, mdns.SERVICE, handlers=[changed])
         assert seen.wait(20)
     assert found[0] == (10300, ["127.0.0.1"])
 
 
 def test_only_addresses_that_others_reach_are_announced() -> None:
-    assert announce.network_addresses("127.0.0.1") == announce.network_addresses("::1") == []
-    assert announce.network_addresses("192.0.2.1") == ["192.0.2.1"]
-    assert not any(address.startswith("127.") for address in announce.network_addresses("0.0.0.0"))
+    assert mdns.network_addresses("127.0.0.1") == mdns.network_addresses("::1") == []
+    assert mdns.network_addresses("192.0.2.1") == ["192.0.2.1"]
+    assert not any(address.startswith("127.") for address in mdns.network_addresses("0.0.0.0"))

@@ -19,7 +19,7 @@ from headsync.decoding.lookahead import limit_of
 from headsync.decoding.phrase_text import UNKNOWN_WORD
 from headsync.decoding.phrase_tree import Spellings, letters_of
 from headsync.decoding.phrases import Phrases
-from headsync.decoding.published import PublishedSearch
+from headsync.decoding.published_policy import PublishedSearch
 from headsync.decoding.triggered import TriggeredSearch
 from headsync.engine import Engine
 from headsync.errors import ConfigError, DataError

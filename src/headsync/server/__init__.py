@@ -13,7 +13,7 @@ Requests pass through these modules from top to bottom:
     body_limits      size and speed of request bodies
     websocket        WebSockets as connections
     wyoming_server   TCP connections of the Wyoming protocol
-    announce         their announcement by mDNS
+    mdns             their announcement
     stream_handler   reads messages of a connection, calls a protocol, sends its replies
     base_stream      common part of the protocols: messages in, messages out, no sockets
     protocol         the protocol of /v1/stream

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from headsync.errors import ConfigError
-from headsync.server.announce import announced, network_addresses
+from headsync.server.mdns import announced, network_addresses
 from headsync.server.single_process import Listeners, ServeOptions, TlsFiles, run_process
 from headsync.server.workers import Supervisor
 

@@ -23,7 +23,7 @@ from headsync.corpora.manifest import read_manifest
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, SpeechFrames
 from headsync.decoding.lookahead import LIMITS
-from headsync.decoding.published import PublishedSearch
+from headsync.decoding.published_policy import PublishedSearch
 from headsync.endpointing.ctc_spikes import NO_SPIKES
 from headsync.engine.torch import TorchEngine
 from headsync.frontend.audio import mix_down, read_audio, resample
