@@ -29,7 +29,6 @@ STAGES = {
         ["label.py", "tiny", *TEXTS[:3], "--dev", "100"],
         ["label.py", "merge"],
         ["vocabulary.py"],
-        ["targets.py"],
     ],
     "encoder": [["adapt.py", "train"], ["adapt.py", "table", "--checkpoint", LAST]],
     "decoder": [

@@ -12,9 +12,9 @@ layer. The embedding is not trained.
 `layers` trains CTC, and each layer of the decoder alone: its input is the output of the layer below in Moonshine's
 softmax decoder, its target that decoder's output. This needs no text but the tokens.
 
-`whole` trains CTC and the composed decoder. Its loss has cross-entropy to the teacher's probabilities (`targets.py`)
-and to the text, and the difference of the layers' outputs. A step sees the frames up to a look-ahead after its
-token's CTC spike (forced alignment with the current CTC), so steps learn to halt in time.
+`whole` trains CTC and the composed decoder. Its loss has cross-entropy to the text and to the probabilities of the
+softmax decoder, and the difference of the layers' outputs. A step sees the frames up to a look-ahead after its token's CTC
+spike (forced alignment with the current CTC), so steps learn to halt in time.
 
 The rate rises, stays constant, and falls to zero over the last third of the updates; the moving average of the weights
 is evaluated and saved. The encoder is frozen: its states come from `cache.py`.
@@ -40,7 +40,6 @@ from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS
-from targets import Soft, Targets
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
@@ -92,6 +91,13 @@ class Teacher:
                 x, _ = layer(found[-1], past, layer.memory(batch.states), mask)
                 found.append(x.float())
         return found
+
+    @torch.no_grad()
+    def probabilities(self, last_BLD: Tensor) -> Tensor:
+        """Of the next token, from the output of the last layer; 0 for the blank."""
+        with mixed_precision():
+            logits = F.linear(self.decoder.norm(last_BLD), self.decoder.embed_tokens.weight[self.rows[1:]])
+        return F.pad(logits.float().softmax(-1), (1, 0))
 
 
 def unexplained(ours: Sequence[Tensor], theirs: Sequence[Tensor], counted_BL: Tensor) -> Tensor:
@@ -153,7 +159,7 @@ class Recogniser(nn.Module):
         loss = parts.sum() + REACH_WEIGHT * shortfall(torch.stack(sums, -1), batch)
         return Losses(ctc, loss, parts.detach())
 
-    def whole_losses(self, batch: Batch, soft: Soft, lookahead: int, teacher: Teacher | None) -> Losses:
+    def whole_losses(self, batch: Batch, lookahead: int, teacher: Teacher) -> Losses:
         """CTC, and the losses of the decoder.
 
         A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
@@ -163,11 +169,10 @@ class Recogniser(nn.Module):
         limits = token_limits(log_p.detach(), batch.targets.clamp(min=0), seen.sum(-1), lengths(batch), lookahead)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, True, limits)
-        loss = cross_entropy(logits, batch.targets, soft) + REACH_WEIGHT * shortfall(step.sums, batch)
-        parts = torch.zeros(0)
-        if teacher is not None:
-            parts = unexplained(step.outputs, teacher.layers(batch)[1:], has_text(batch))
-            loss = loss + OUTPUT_WEIGHT * parts.mean()
+        layers = teacher.layers(batch)
+        parts = unexplained(step.outputs, layers[1:], has_text(batch))
+        loss = cross_entropy(logits, batch, teacher.probabilities(layers[-1]))
+        loss = loss + REACH_WEIGHT * shortfall(step.sums, batch) + OUTPUT_WEIGHT * parts.mean()
         return Losses(ctc_loss(log_p, batch, seen), loss, parts.detach())
 
     @torch.no_grad()
@@ -238,27 +243,46 @@ def _first_frames(score_BS: np.ndarray, back_TBS: np.ndarray, last_B: np.ndarray
     return first
 
 
-def cross_entropy(logits_BLV: Tensor, targets_BL: Tensor, soft: Soft) -> Tensor:
-    """Mean over all tokens, to the text and to the teacher's probabilities."""
+def cross_entropy(logits_BLV: Tensor, batch: Batch, soft_BLV: Tensor) -> Tensor:
+    """Mean over all tokens, to the text and to the teacher's probabilities; without text to the end alone."""
     log_p = logits_BLV.float().log_softmax(-1)
-    text = log_p.gather(-1, targets_BL.clamp(min=0)[..., None])[..., 0]
-    teacher = (log_p.gather(-1, soft.tokens) * soft.probabilities).sum(-1)
-    return -((1 - SOFT_WEIGHT) * text + SOFT_WEIGHT * teacher)[targets_BL >= 0].mean()
+    text = log_p.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0]
+    soft = torch.where(has_text(batch), (log_p * soft_BLV).sum(-1), text)
+    return -((1 - SOFT_WEIGHT) * text + SOFT_WEIGHT * soft)[batch.targets >= 0].mean()
+
+
+@torch.no_grad()
+def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[str, float]:
+    """Cross-entropy and accuracy of the next token, given the text, at one look-ahead."""
+    total = right = steps = 0.0
+    for batch in batches:
+        frames, seen = model.decoder.stack(batch.states, batch.seen)
+        log_p = model.ctc_log_probabilities(frames)
+        limits = token_limits(log_p, batch.targets.clamp(min=0), seen.sum(-1), lengths(batch), lookahead)
+        with mixed_precision():
+            logits, _ = model.decoder(batch.inputs, frames, seen, True, limits)
+        counted = batch.targets >= 0
+        total += float(F.cross_entropy(logits[counted].float(), batch.targets[counted], reduction="sum"))
+        right += int((logits.argmax(-1) == batch.targets)[counted].sum())
+        steps += int(counted.sum())
+    return {"cross-entropy": total / steps, "accuracy": 100 * right / steps}
 
 
 def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -> dict[str, float]:
-    """WER of CTC alone and of the decoder alone (greedy) on the first utterances of each development set."""
+    """WER of CTC alone and of the decoder alone (greedy), loss given the text, on the first utterances of each set."""
     states, found = States(name), {}
     for corpus in ("librispeech", "commonvoice", "harpervalley"):
         rows = [row for row in read_index(name) if row["corpus"] == corpus][:count]
         if not rows:
             continue
+        batches = [collate(rows[n : n + 10], states, vocabulary) for n in range(0, len(rows), 10)]
+        found |= {f"{corpus} {key}": value for key, value in forced(model, batches, LOOKAHEADS[0] + 2).items()}
         texts = [row["text"] for row in rows]
         encoded = [states(row) for row in rows]
         found[f"{corpus} ctc"] = word_error_rate(texts, [vocabulary.decode(model.read_ctc(s)) for s in encoded])
         read = [vocabulary.decode(model.decoder.greedy(s, True)) for s in encoded]
         found[f"{corpus} decoder"] = word_error_rate(texts, read)
-    return {key: round(value, 2) for key, value in found.items()}
+    return {key: round(value, 3) for key, value in found.items()}
 
 
 def start(stage: str, folder: Path, vocabulary: Vocabulary, cache: str) -> Recogniser:
@@ -282,14 +306,14 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     schedule = Schedule(arguments.rate or RATES[stage], 50, arguments.updates or UPDATES[stage], EMA, 0.01)
     run = Run(model, schedule, folder, {"ctc.": CTC_RATE})
     saved, teacher = time.monotonic(), Teacher(Decoder.pretrained(), vocabulary.rows)
-    for batch, soft in endless(arguments.cache, run.updates, vocabulary):
+    for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
         if stage == "layers":
             losses = run.model.layer_losses(batch, teacher)
         else:
             lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
-            losses = run.model.whole_losses(batch, soft, lookahead, teacher)
+            losses = run.model.whole_losses(batch, lookahead, teacher)
         losses.joint.backward()
         run.update()
         if dist.get_rank():
@@ -307,18 +331,17 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         run.save()
 
 
-def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[tuple[Batch, Soft]]:
+def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[Batch]:
     """Batches of a cache, pass after pass; a pass includes what was written to the cache before it."""
     states, rng = States(name), np.random.default_rng([SEED, updates])
     rank, ranks = dist.get_rank(), dist.get_world_size()
     while True:
-        targets = Targets()
         parts = list(length_batches(read_index(name), FRAMES // ranks, rng))
         for part in parts[rank : len(parts) // ranks * ranks : ranks]:
             batch = collate(part, states, vocabulary)
             if rng.random() < 0.5:  # the other pairs of states
                 batch = batch._replace(states=batch.states[:, 1:], seen=batch.seen[:, 1:])
-            yield batch, targets.batch([row["id"] for row in part], batch.targets)
+            yield batch
 
 
 def main() -> None:

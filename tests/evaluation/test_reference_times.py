@@ -107,3 +107,5 @@ def test_delays_are_measured_against_the_file_and_results_exported(tmp_path: Pat
     write_trn(tmp_path / "trn", report.outcomes)
     assert (tmp_path / "trn" / "ref.trn").read_text() == "One two. (anna_1-a)\n"
     assert (tmp_path / "trn" / "hyp.trn").read_text() == "one two (anna_1-a)\n"
+    write_trn(tmp_path / "trn", report.outcomes, "words")
+    assert (tmp_path / "trn" / "ref.trn").read_text() == "one two (anna_1-a)\n"

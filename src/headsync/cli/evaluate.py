@@ -65,7 +65,7 @@ class WrittenFiles:
         if self.ctm:
             exports.write_ctm(self.ctm, report.outcomes)
         if self.trn:
-            exports.write_trn(self.trn, report.outcomes)
+            exports.write_trn(self.trn, report.outcomes, report.normalise)
         if self.simuleval:
             exports.write_simuleval(self.simuleval, report.outcomes)
         if self.simulstream:

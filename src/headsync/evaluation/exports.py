@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headsync._atomic_write import in_one_move
 from headsync.evaluation.latency import Moment
+from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.stability import common_prefix
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ def write_ctm(path: Path, results: Sequence[UtteranceResult]) -> None:
     _write(path, lines)
 
 
-def write_trn(folder: Path, results: Sequence[UtteranceResult]) -> None:
-    """Write ref.trn and hyp.trn to a folder, for `sclite -r ref.trn -h hyp.trn -i rm`."""
+def write_trn(folder: Path, results: Sequence[UtteranceResult], normalisation: Normalisation = "none") -> None:
+    """Write ref.trn and hyp.trn to a folder, normalised, for `sclite -r ref.trn -h hyp.trn -i rm`."""
     folder.mkdir(parents=True, exist_ok=True)
+    normalise = normaliser(normalisation)
     for name in ("reference", "hypothesis"):
-        lines = [f"{getattr(one, name)} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in results]
+        lines = [f"{normalise(getattr(one, name))} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in results]
         _write(folder / f"{name[:3]}.trn", lines)
 
 
