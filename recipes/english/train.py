@@ -9,12 +9,14 @@ The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and 
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block and the decoder's embedding as output
 layer. The embedding is not trained.
 
-`layers` trains CTC, and each layer of the decoder alone: its input is the output of the layer below in Moonshine's
-softmax decoder, its target that decoder's output. This needs no text but the tokens.
+In both stages the teacher is Moonshine's softmax decoder on the same states. A step of teacher and student sees the
+frames up to a look-ahead after its token's CTC spike (forced alignment with the current CTC), as in a gated stream.
 
-`whole` trains CTC and the composed decoder. Its loss has cross-entropy to the text and to the probabilities of the
-softmax decoder, and the difference of the layers' outputs. A step sees the frames up to a look-ahead after its token's CTC
-spike (forced alignment with the current CTC), so steps learn to halt in time.
+`layers` trains CTC, and each layer of the decoder alone: its input is the output of the layer below in the teacher, its
+target the teacher's output. This needs no text but the tokens. The first updates have no limits.
+
+`whole` trains CTC and the composed decoder. Its loss has cross-entropy to the text and to the teacher's probabilities,
+and the difference of the layers' outputs.
 
 The rate rises, stays constant, and falls to zero over the last third of the updates; the moving average of the weights
 is evaluated and saved. The encoder is frozen: its states come from `cache.py`.
@@ -35,7 +37,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from cache import States, length_batches, read_index
 from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, fit, shortfall, some_batches
-from moonshine import INNER, WIDTH, Decoder, empty_cache, key_mask, mixed_precision
+from moonshine import FAR, INNER, WIDTH, Decoder, empty_cache, key_mask, mixed_precision
 from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
 from score import word_error_rate
@@ -48,6 +50,7 @@ UPDATES = {"layers": 1500, "whole": 1000}
 RATES = {"layers": 5e-4, "whole": 1e-4}
 MECHANISM = "hs-dacs"
 CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.2, 0.7, 2.0
+UNLIMITED = 600  # first updates without limits: until CTC can align
 LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
 FRAMES = 8000  # of a batch, over all processes
 CTC_RATE = 2.0  # factor of the rate for CTC's own layers
@@ -82,10 +85,13 @@ class Teacher:
         self.decoder, self.rows = decoder.eval().requires_grad_(False), torch.tensor(rows)
 
     @torch.no_grad()
-    def layers(self, batch: Batch) -> list[Tensor]:
-        """The embedded tokens and the outputs of its layers, given the text."""
+    def layers(self, batch: Batch, limits_BL: Tensor | None = None) -> list[Tensor]:
+        """The embedded tokens and the layers' outputs, given the text. A step sees the frames before its limit."""
         found, past = [self.decoder.embed_tokens(self.rows[batch.inputs])], empty_cache(len(batch.inputs))
         mask = key_mask(batch.seen)
+        if limits_BL is not None:
+            beyond = torch.arange(batch.states.shape[1]) >= 2 * limits_BL[:, None, :, None]  # a frame is two states
+            mask = mask.expand(beyond.shape).masked_fill(beyond, FAR)
         with mixed_precision():
             for layer in self.decoder.layers:
                 x, _ = layer(found[-1], past, layer.memory(batch.states), mask)
@@ -144,32 +150,33 @@ class Recogniser(nn.Module):
             logits = self.ctc(frames_BTD)
         return logits.float().log_softmax(-1)
 
-    def layer_losses(self, batch: Batch, teacher: Teacher) -> Losses:
+    def layer_losses(self, batch: Batch, lookahead: int | None, teacher: Teacher) -> Losses:
         """CTC, and the difference of each layer to the teacher's, given the teacher's inputs of the layer."""
         frames, seen = self.decoder.stack(batch.states, batch.seen)
-        ctc = ctc_loss(self.ctc_log_probabilities(frames), batch, seen)
-        layers, past = teacher.layers(batch), empty_cache(len(batch.inputs))
+        log_p = self.ctc_log_probabilities(frames)
+        limits = None if lookahead is None else token_limits(log_p.detach(), batch, seen.sum(-1), lookahead)
+        visible = seen[:, None]
+        if limits is not None:
+            visible = visible & (torch.arange(seen.shape[1]) < limits[..., None])
+        layers, past = teacher.layers(batch, limits), empty_cache(len(batch.inputs))
         outputs, sums = [], []
         for layer, given in zip(self.decoder.layers, layers, strict=False):
             with mixed_precision():
-                x, _, found = layer.online(given, past, layer.memory(frames), seen[:, None], True)
+                x, _, found = layer.online(given, past, layer.memory(frames), visible, True)
             outputs.append(x)
             sums.append(found.sums.amin(1))
         parts = unexplained(outputs, layers[1:], has_text(batch))
         loss = parts.sum() + REACH_WEIGHT * shortfall(torch.stack(sums, -1), batch)
-        return Losses(ctc, loss, parts.detach())
+        return Losses(ctc_loss(log_p, batch, seen), loss, parts.detach())
 
     def whole_losses(self, batch: Batch, lookahead: int, teacher: Teacher) -> Losses:
-        """CTC, and the losses of the decoder.
-
-        A step attends to the frames up to `lookahead` after its token's CTC spike, as in a gated stream.
-        """
+        """CTC, and the losses of the decoder."""
         frames, seen = self.decoder.stack(batch.states, batch.seen)
         log_p = self.ctc_log_probabilities(frames)
-        limits = token_limits(log_p.detach(), batch.targets.clamp(min=0), seen.sum(-1), lengths(batch), lookahead)
+        limits = token_limits(log_p.detach(), batch, seen.sum(-1), lookahead)
         with mixed_precision():
             logits, step = self.decoder(batch.inputs, frames, seen, True, limits)
-        layers = teacher.layers(batch)
+        layers = teacher.layers(batch, limits)
         parts = unexplained(step.outputs, layers[1:], has_text(batch))
         loss = cross_entropy(logits, batch, teacher.probabilities(layers[-1]))
         loss = loss + REACH_WEIGHT * shortfall(step.sums, batch) + OUTPUT_WEIGHT * parts.mean()
@@ -200,10 +207,11 @@ def ctc_loss(log_p_BTV: Tensor, batch: Batch, seen_BT: Tensor) -> Tensor:
     return total / counts.sum().clamp(min=1)
 
 
-def token_limits(log_p_BTV: Tensor, targets_BL: Tensor, frames_B: Tensor, lengths_B: Tensor, lookahead: int) -> Tensor:
+def token_limits(log_p_BTV: Tensor, batch: Batch, frames_B: Tensor, lookahead: int) -> Tensor:
     """For each step the first frame beyond its limit: its token's spike plus `lookahead`; no limit for the end."""
-    spikes = ctc_spikes(log_p_BTV, targets_BL, frames_B, lengths_B)
-    ends = torch.arange(targets_BL.shape[1]) >= lengths_B[:, None]
+    counts = lengths(batch)
+    spikes = ctc_spikes(log_p_BTV, batch.targets.clamp(min=0), frames_B, counts)
+    ends = torch.arange(batch.targets.shape[1]) >= counts[:, None]
     return torch.where(ends, frames_B[:, None], spikes + lookahead)
 
 
@@ -258,7 +266,7 @@ def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[
     for batch in batches:
         frames, seen = model.decoder.stack(batch.states, batch.seen)
         log_p = model.ctc_log_probabilities(frames)
-        limits = token_limits(log_p, batch.targets.clamp(min=0), seen.sum(-1), lengths(batch), lookahead)
+        limits = token_limits(log_p, batch, seen.sum(-1), lookahead)
         with mixed_precision():
             logits, _ = model.decoder(batch.inputs, frames, seen, True, limits)
         counted = batch.targets >= 0
@@ -309,10 +317,10 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
+        lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
         if stage == "layers":
-            losses = run.model.layer_losses(batch, teacher)
+            losses = run.model.layer_losses(batch, lookahead if run.updates >= UNLIMITED else None, teacher)
         else:
-            lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
             losses = run.model.whole_losses(batch, lookahead, teacher)
         losses.joint.backward()
         run.update()

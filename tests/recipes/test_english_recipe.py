@@ -60,7 +60,8 @@ def test_the_last_step_has_no_limit() -> None:
     logits = torch.tensor([2.0, 0.0, 0.0]).repeat(1, 8, 1)
     logits[0, 2, 1] += 5
     logits[0, 5, 2] += 5
-    limits = token_limits(logits.log_softmax(-1), torch.tensor([[1, 2, 0]]), torch.tensor([8]), torch.tensor([2]), 2)
+    batch = padded_batch([torch.zeros(16, WIDTH)], [[1, 2]])
+    limits = token_limits(logits.log_softmax(-1), batch, torch.tensor([8]), 2)
     assert limits.tolist() == [[4, 7, 8]]
 
 
@@ -126,7 +127,7 @@ def test_a_layer_is_trained_on_the_outputs_of_the_teacher_alone() -> None:
     torch.manual_seed(0)
     teacher, model = Teacher(Decoder(), range(20)), Recogniser("hs-dacs", 20)
     batch = padded_batch([torch.randn(14, WIDTH), torch.randn(9, WIDTH)], [[4, 5, 6], [7]])
-    losses = model.layer_losses(batch, teacher)
+    losses = model.layer_losses(batch, 4, teacher)
     losses.joint.backward()
     before = [p.grad for p in model.decoder.layers[2].parameters()]
     assert all(torch.isfinite(g).all() for g in before if g is not None)
@@ -136,10 +137,20 @@ def test_a_layer_is_trained_on_the_outputs_of_the_teacher_alone() -> None:
     with torch.no_grad():
         for p in model.decoder.layers[1].parameters():
             p.mul_(2.0)
-    again = model.layer_losses(batch, teacher).unexplained
+    again = model.layer_losses(batch, 4, teacher).unexplained
     assert torch.equal(losses.unexplained[2:], again[2:])
     assert losses.unexplained[1] != again[1]
     assert len(given) == len(model.decoder.layers) + 1
+
+
+def test_the_teacher_sees_no_state_beyond_the_limit_of_a_step() -> None:
+    torch.manual_seed(0)
+    teacher, limits = Teacher(Decoder(), range(20)), torch.tensor([[2, 3, 5]])
+    batch = padded_batch([torch.randn(10, WIDTH)], [[4, 5]])
+    changed = batch._replace(states=torch.cat([batch.states[:, :6], torch.randn(1, 4, WIDTH)], 1))
+    before, after = teacher.layers(batch, limits)[-1], teacher.layers(changed, limits)[-1]
+    assert torch.equal(before[:, :2], after[:, :2])
+    assert not torch.allclose(before[:, 2], after[:, 2])
 
 
 def test_unexplained_is_zero_for_equal_outputs_and_one_for_their_mean() -> None:
