@@ -58,6 +58,7 @@ FOLDER = RUNS / "convert"
 FRAMES = 6000  # of a batch
 RIDGE = 1e-3
 REACH, REACH_WEIGHT = 1.1, 0.3
+THRESHOLD, LEAST_SUM = 0.5, 1e-6
 
 
 class Weights(NamedTuple):
@@ -88,39 +89,43 @@ class Softmax:
         return Weights(weights, seen_BLT.sum(-1)[:, None].expand(*e_BHLT.shape[:3]), weights.sum(-1))
 
 
+def normalised(p_BHLT: Tensor) -> Tensor:
+    return p_BHLT / p_BHLT.sum(-1, keepdim=True).clamp(min=LEAST_SUM)
+
+
 @dataclass(frozen=True)
 class DACS(Softmax):
-    """Each head halts when the sum of its probabilities exceeds 1."""
+    """Each head halts when the sum of its probabilities exceeds THRESHOLD; its weights are divided by their sum."""
 
     def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
         p = e_BHLT.sigmoid() * seen_BLT[:, None]
         sums = self.summed(p).sum(-1) / self.most
         if not halting:
-            return Weights(p, seen_BLT.sum(-1)[:, None].expand(*p.shape[:3]), sums)
+            return Weights(normalised(p), seen_BLT.sum(-1)[:, None].expand(*p.shape[:3]), sums)
         with torch.no_grad():
             summed = self.summed(p).cumsum(-1)
             keep = F.pad(summed, (1, 0))[..., :-1] <= self.most
             ends = (keep & seen_BLT[:, None]).sum(-1)
-        return Weights(p * keep, ends, sums)
+        return Weights(normalised(p * keep), ends, sums)
 
     def summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT
 
     @property
     def most(self) -> float:
-        return 1.0
+        return THRESHOLD
 
 
 @dataclass(frozen=True)
 class HSDACS(DACS):
-    """The heads of a layer halt together when the sum of all exceeds their number."""
+    """The heads of a layer halt together when the sum of all exceeds their number times THRESHOLD."""
 
     def summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT.sum(1, keepdim=True)
 
     @property
     def most(self) -> float:
-        return float(HEADS)
+        return THRESHOLD * HEADS
 
 
 @dataclass(frozen=True)

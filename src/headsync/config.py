@@ -86,6 +86,7 @@ class DecoderConfig:
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float | None = -3.0  # initial value of a learned bias of the energies; "none": no bias (the paper)
     reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
+    normalised: bool = False  # divide the weights of a step by their sum; the paper does not: ACS, DACS, HS-DACS
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     wait_frames: int = 8  # eps, longest wait of a head for the others in a stream: MMA-MoChA

@@ -21,6 +21,7 @@ from headsync.endpointing.ctc_spikes import NO_SPIKES
 from headsync.engine import Memory
 from headsync.engine.torch import TorchEngine
 from headsync.nn.model import Model
+from headsync.testing import check_mechanism, random_case
 from random_weights import scrambled
 from reference import accumulate as paper
 
@@ -224,10 +225,27 @@ def test_a_dacs_step_waits_for_its_slowest_head() -> None:
     assert out.end_BH.tolist() == [[2, 4]]
 
 
-def test_nothing_is_renormalised() -> None:
+def test_nothing_is_renormalised_by_default() -> None:
     q, k = energies_of([[0.9, 0.9, 0.9], [0.05, 0.05, 0.05]])
     weights = align(build(HSDACS, 2), q, k).weights_BHLT[0, :, 0]
     assert weights.flatten().tolist() == pytest.approx([0.9, 0.9, 0.9, 0.05, 0.05, 0.05], abs=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes, seeds, thresholds, st.sampled_from([ACS, DACS, HSDACS]))
+def test_normalised_weights_are_the_weights_divided_by_their_sum(
+    size: Sizes, seed: int, threshold: float, kind: type[DACS]
+) -> None:
+    """Halts are the same, and a stream gets the same weights as training."""
+    q, k, _ = draw(size, seed)
+    options = {"threshold": threshold, "energy_bias": -0.5}
+    plain = kind(DecoderConfig(**options), size[0], size[3]).double()
+    normalised = kind(DecoderConfig(**options, normalised=True), size[0], size[3]).double()
+    ours, theirs = align(normalised, q, k), align(plain, q, k)
+    expected = theirs.weights_BHLT / theirs.weights_BHLT.sum(-1, keepdim=True)
+    torch.testing.assert_close(ours.weights_BHLT, expected, rtol=0, atol=1e-12)
+    assert torch.equal(ours.end_BHL, theirs.end_BHL)
+    check_mechanism(normalised, random_case(heads=size[0], width=size[3], seed=seed))
 
 
 @settings(max_examples=15, deadline=None)

@@ -4,7 +4,8 @@ Halting probabilities are summed over the frames, and the step halts when the su
 probability per layer and the threshold 1, DACS has a sum for each head and the threshold 1, and HS-DACS has one sum
 over all heads of a layer and the threshold H.
 
-The frame at which the sum exceeds the threshold keeps its full weight, and weights are not renormalised. The halting
+The frame at which the sum exceeds the threshold keeps its full weight. The weights of a step are its probabilities, as
+in the paper, or the probabilities divided by their sum (`decoder.normalised`), as in softmax attention. The halting
 decision has no gradient; the weights have one.
 """
 
@@ -28,6 +29,8 @@ from headsync.attention.base import (
 )
 from headsync.config import DecoderConfig
 
+LEAST_SUM = 1e-6  # so that a step without any probability has weights of 0
+
 
 class DACS(Mechanism):
     """Decoder-end adaptive computation steps: every head halts separately, eq. (4) to (7)."""
@@ -37,6 +40,7 @@ class DACS(Mechanism):
         self.heads = heads
         self.energy_bias = None if config.energy_bias is None else nn.Parameter(torch.tensor(config.energy_bias))
         self.reach, self._reach_sum = config.reach, config.threshold
+        self._is_normalised = config.normalised
 
     @property
     def energies_of_frame(self) -> int:
@@ -47,7 +51,7 @@ class DACS(Mechanism):
         p, total = self._halting(q_BHLD, k_BHTD, allowed)
         keep = self._keep(total, allowed, self._most(self.threshold))
         shape = q_BHLD.shape[:3]
-        weights = (p * keep).expand(*shape, -1)
+        weights = self._weights(p * keep).expand(*shape, -1)
         return Aligned(weights, keep.sum(-1).expand(shape), shortfall_BM=self._shortfall(p, limit_BL))
 
     def _shortfall(self, p: Tensor, limit_BL: Tensor) -> Tensor | None:
@@ -69,7 +73,7 @@ class DACS(Mechanism):
         keep = self._keep(total, allowed, most)
         halted_B = (total[..., -1:] > most).flatten(1).all(1)  # sums only grow
         heads = q_BHD.shape[1]
-        weights, end = ((p * keep)[:, :, 0], keep.sum(-1)[:, :, 0])
+        weights, end = (self._weights(p * keep)[:, :, 0], keep.sum(-1)[:, :, 0])
         if p.shape[1] != heads:
             weights = weights.expand(-1, heads, -1)
         return Attended(weights, end.expand(-1, heads), halted_B | window.complete, state)
@@ -84,6 +88,9 @@ class DACS(Mechanism):
     def _keep(self, total: Tensor, allowed: Tensor, most: float | Tensor) -> Tensor:
         """True for j <= N_i: the sum over the frames before j is within the threshold, eq. (6) and (9)."""
         return (total[..., :-1] <= most) & allowed
+
+    def _weights(self, p: Tensor) -> Tensor:
+        return p / p.sum(-1, keepdim=True).clamp(min=LEAST_SUM) if self._is_normalised else p
 
     def _energies(self, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
         return energies(q_BHLD, k_BHTD)
