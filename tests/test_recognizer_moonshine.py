@@ -48,7 +48,7 @@ def save_random_model(folder: Path) -> None:
         frames, _ = model.encoder.whole(blocks, torch.tensor([blocks.shape[1]]))
         logits = model.ctc(frames)[0]
         assert isinstance(model.ctc, CtcHead)
-        model.ctc.out.bias[0] += (logits[:, 1:].logsumexp(-1) - logits[:, 0]).median()
+        model.ctc.bias[0] += (logits[:, 1:].logsumexp(-1) - logits[:, 0]).median()
     save_folder(folder, config, VOCABULARY, Statistics.identity(config.columns))
     save_file({name: weight.float() for name, weight in model.state_dict().items()}, folder / WEIGHTS)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from convert import OnlineDecoder
+from convert import REACH, THRESHOLD, OnlineDecoder
 from moonshine import HEADS, INNER, LAYERS, WIDTH, Encoder, Shape, _close
 from safetensors.torch import load_file
 from speech import RUNS, read_manifest, samples_of
@@ -49,7 +49,7 @@ def settings(mechanism: str) -> Config:
     return Config(
         network=NetworkConfig(WIDTH, HEADS, INNER, family="moonshine"),
         encoder=EncoderConfig(LAYERS, *FRAMES, "reuse", varied_frames=VARIED),
-        decoder=DecoderConfig(LAYERS, mechanism, reach=1.1, frame_positions=False),
+        decoder=DecoderConfig(LAYERS, mechanism, THRESHOLD, reach=REACH, normalised=True, frame_positions=False),
         decoding=DecodingConfig(beam=5, ctc_weight=0.1, length_bonus=0.3, lookahead_frames=8, token_frames=6),
         endpoint=EndpointConfig(),
         data=DataConfig(tokens="bpe"),
@@ -75,7 +75,7 @@ def build(config: Config, classes: int, encoder: Encoder, recogniser: Recogniser
     weights["encoder.pair.weight"] = decoder["stack.pair.weight"]
     for theirs, ours in CTC.items():
         weights |= {f"ctc.{ours}.{kind}": ctc[f"{theirs}.{kind}"] for kind in ("weight", "bias")}
-    weights |= {"ctc.out.weight": weights["decoder.embedding.weight"][:-1], "ctc.out.bias": ctc["bias"][rows[:-1]]}
+    weights["ctc.bias"] = ctc["bias"][rows[:-1]]
     if config.decoder.attention == "softmax":  # it has no energy bias
         weights = {name: x for name, x in weights.items() if not name.endswith("energy_bias")}
     moonshine.load(model, weights, RUNS)

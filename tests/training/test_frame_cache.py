@@ -11,12 +11,14 @@ from safetensors.torch import load_file
 
 from headsync._atomic_write import write_atomically
 from headsync.errors import ConfigError, DataError
-from headsync.model_folder import WEIGHTS
+from headsync.model_folder import VOCABULARY, WEIGHTS
 from headsync.nn.rotary_encoder import RotaryEncoder
 from headsync.recipe import load_config
-from headsync.training.asr_task import AsrTask, start
+from headsync.text.vocabulary import Vocabulary
+from headsync.training.asr_task import AsrTask, build_model, start
 from headsync.training.batches import Batches
 from headsync.training.losses import joint_loss
+from headsync.training.warm_start import take_weights
 from training.runs import Interrupts, quietly, weights
 from training.softmax_start import write_start
 
@@ -64,7 +66,7 @@ def test_only_the_decoder_is_trained_and_the_next_run_computes_no_frame(
     model = quietly(recipe, tmp_path / "one", HS_DACS)
     before, after = load_file(tmp_path / "start" / WEIGHTS), load_file(model / WEIGHTS)
     same = {name for name in before.keys() & after if torch.equal(before[name], after[name])}
-    assert {name for name in after if name.startswith(("encoder.", "ctc."))} <= same
+    assert {name for name in after if name.startswith(("encoder.", "ctc.", "decoder.embedding."))} <= same
     assert not {name for name in same if name.startswith("decoder.stack.1.")}
     monkeypatch.delattr(RotaryEncoder, "whole")
     quietly(recipe, tmp_path / "two", "decoder.attention=dacs")
@@ -120,3 +122,17 @@ def test_a_damaged_file_and_settings_without_effect_are_refused(recipe: Path, tm
         load_config(recipe, ["training.time_mask_frames=4"])
     with pytest.raises(ConfigError, match="frame_cache requires start_from"):
         load_config(recipe, ["training.start_from="])
+
+
+def test_ctc_takes_and_trains_the_embedding_that_is_its_output_layer(recipe: Path, tmp_path: Path) -> None:
+    """Also if the decoder of the start does not fit, and the encoder is trained by CTC."""
+    config = load_config(
+        recipe, ["training.frame_cache=", "training.match_weight=0", "training.ctc_weight=1", "decoder.layers=3"]
+    )
+    source = Path(config.training.start_from)
+    vocabulary = Vocabulary.load(source / VOCABULARY)
+    model = build_model(config, vocabulary)
+    assert not take_weights(model, vocabulary, str(source), lambda _: None)
+    assert torch.equal(model.decoder.embedding.weight, load_file(source / WEIGHTS)["decoder.embedding.weight"])
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert {n for n in trained if n.startswith("decoder.")} == {"decoder.embedding.weight"}

@@ -40,11 +40,12 @@ class Model(nn.Module):
         self.ctc: nn.Linear | CtcHead
         if config.network.family == "moonshine":
             self.encoder = RotaryEncoder(config.encoder, config.network)
-            self.ctc = CtcHead(config.network, classes)
+            self.decoder = build_decoder(config, classes)
+            self.ctc = CtcHead(config.network, self.decoder.embedding)
         else:
             self.encoder = ChunkEncoder(config.encoder, config.network, features)
             self.ctc = nn.Linear(config.network.width, classes)
-        self.decoder = build_decoder(config, classes)
+            self.decoder = build_decoder(config, classes)
         self.start = classes - 1  # the token with which every text begins
         self.decodes, self.trains_ctc, self.reads_frames = True, True, False
 

@@ -83,13 +83,18 @@ class GatedFeedForward(nn.Module):
 
 
 class CtcHead(nn.Module):
-    """A feed-forward block with a residual connection, a norm and the output layer of CTC."""
+    """A feed-forward block with a residual connection, a norm and the output layer of CTC: the decoder's embedding.
 
-    def __init__(self, network: NetworkConfig, classes: int) -> None:
+    The last row of the embedding is an input only.
+    """
+
+    def __init__(self, network: NetworkConfig, embedding: nn.Embedding) -> None:
         super().__init__()
         self.feedforward = GeluFeedForward(network, norm_bias=True)
         self.norm = nn.LayerNorm(network.width)
-        self.out = nn.Linear(network.width, classes)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - 1))
+        self._embedding = (embedding,)  # in a tuple it is no submodule: the decoder stores its weights
 
     def forward(self, frames_BTE: Tensor) -> Tensor:
-        return self.out(self.norm(frames_BTE + self.feedforward(frames_BTE)))
+        x_BTE = self.norm(frames_BTE + self.feedforward(frames_BTE))
+        return F.linear(x_BTE, self._embedding[0].weight)[..., :-1] + self.bias

@@ -29,6 +29,7 @@ from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, checksummed, save_folder
 from headsync.nn.decoder import Decoder
 from headsync.nn.model import Model, Output
+from headsync.nn.rotary import CtcHead
 from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
 from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
@@ -238,12 +239,15 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
     if config.training.alone:
         model.decodes = False
         model.decoder.requires_grad_(False)
+        model.decoder.embedding.requires_grad_(isinstance(model.ctc, CtcHead))  # then it is the output layer of CTC
     if config.training.ctc_weight == 0:
         model.trains_ctc = False
         model.ctc.requires_grad_(False)
     if config.training.frame_cache:
         model.reads_frames = True
         model.encoder.requires_grad_(False)
+        if isinstance(model.ctc, CtcHead) and not (model.trains_ctc and model.decodes):
+            model.decoder.embedding.requires_grad_(False)  # CTC and decoder, trained one after the other, share it
     if config.training.precision != "float32":
         align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
     return model

@@ -2,7 +2,7 @@
 
 Moonshine is a family of attention encoder-decoders on samples (Useful Sensors, MIT licence). Three things change: the
 front end's norm over the whole recording becomes a running level, pairs of states become encoder frames (the mean of
-both at first), and CTC is added, whose output layer is initialised from the embedding. An imported model is therefore a
+both at first), and CTC is added, whose output layer is the embedding. An imported model is therefore a
 start for training. All other parts are compared with the original.
 
 Shapes: E width, D head width, N tokens.
@@ -83,7 +83,6 @@ def import_moonshine(source: Path, out: Path) -> float:
     model = Model(config, config.columns, vocabulary.size).eval()
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     state |= encoder_weights(encoder, HEADS) | decoder_weights(decoder, HEADS, rows)
-    state |= {"ctc.out.weight": state["decoder.embedding.weight"][:-1], "ctc.out.bias": state["ctc.out.bias"] * 0}
     load(model, state, source)
     difference = max(_encoder_difference(model, source), _decoder_difference(model, source, rows))
     if not difference <= MOST_DIFFERENCE:

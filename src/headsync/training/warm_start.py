@@ -20,12 +20,14 @@ from headsync.frontend.waveform import build_features
 from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, find
 from headsync.nn.decoder import Decoder
 from headsync.nn.model import Model, build_decoder
+from headsync.nn.rotary import CtcHead
 from headsync.recipe import load_config
 from headsync.text.vocabulary import Vocabulary, build_vocabulary
 from headsync.training import Say
 from headsync.training.batches import statistics_of
 
-OF_TOKENS = ("ctc.", "decoder.embedding.", "decoder.out.")  # weights that depend on the vocabulary
+EMBEDDING = "decoder.embedding."
+OF_TOKENS = ("ctc.", EMBEDDING, "decoder.out.")  # weights that depend on the vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
 OF_DECODER, OF_MECHANISM = "decoder.", ".mechanism."
 DISTANCES = ".distance_bias"
@@ -50,7 +52,8 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
             found |= {n: x for n, x in own.items() if OF_MECHANISM in n and n not in found}
         else:
             say(f"{source}: only the encoder and its CTC are loaded; the decoder differs, or was not trained")
-            found = own | {name: found[name] for name in found if name.startswith(OF_ENCODER)}
+            used = (*OF_ENCODER, EMBEDDING) if isinstance(model.ctc, CtcHead) else OF_ENCODER
+            found = own | {name: found[name] for name in found if name.startswith(used)}
         found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
         found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
         if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
