@@ -57,23 +57,27 @@ from vocabulary import Vocabulary
 FOLDER = RUNS / "convert"
 FRAMES = 6000  # of a batch
 RIDGE = 1e-3
-REACH, REACH_WEIGHT = 1.1, 0.3
+REACH, HALTING_WEIGHT = 1.1, 0.3
+EARLY, EARLY_SUM = 10, 0.4  # frames before a spike, and the sum that is allowed there
 THRESHOLD, LEAST_SUM = 0.5, 1e-6
 
 
 class Weights(NamedTuple):
-    """Weights of the frames (B, H, L, T); the number of frames of a step, and its sum over the threshold (B, G, L)."""
+    """Weights of the frames (B, H, L, T), the number of frames of a step (B, G, L), and its running sums.
+
+    Running sums (B, G, L, T) include each frame, and are in thresholds.
+    """
 
     weights: Tensor
     ends: Tensor
-    sums: Tensor
+    running: Tensor
 
 
 class Step(NamedTuple):
-    """Ends and sums of all layers, the last end and least sum of its heads: (B, L, layers); outputs of the layers."""
+    """The last end of the heads of each layer (B, L, layers), running sums and outputs of the layers."""
 
     ends: Tensor
-    sums: Tensor
+    running: list[Tensor]
     outputs: list[Tensor]
 
 
@@ -86,7 +90,7 @@ class Softmax:
 
     def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
         weights = e_BHLT.masked_fill(~seen_BLT[:, None], FAR).softmax(-1)
-        return Weights(weights, seen_BLT.sum(-1)[:, None].expand(*e_BHLT.shape[:3]), weights.sum(-1))
+        return Weights(weights, seen_BLT.sum(-1)[:, None].expand(*e_BHLT.shape[:3]), weights.cumsum(-1))
 
 
 def normalised(p_BHLT: Tensor) -> Tensor:
@@ -99,14 +103,13 @@ class DACS(Softmax):
 
     def weigh(self, e_BHLT: Tensor, seen_BLT: Tensor, halting: bool) -> Weights:
         p = e_BHLT.sigmoid() * seen_BLT[:, None]
-        sums = self.summed(p).sum(-1) / self.most
+        running = self.summed(p).cumsum(-1) / self.most
         if not halting:
-            return Weights(normalised(p), seen_BLT.sum(-1)[:, None].expand(*p.shape[:3]), sums)
+            return Weights(normalised(p), seen_BLT.sum(-1)[:, None].expand(*p.shape[:3]), running)
         with torch.no_grad():
-            summed = self.summed(p).cumsum(-1)
-            keep = F.pad(summed, (1, 0))[..., :-1] <= self.most
+            keep = F.pad(running, (1, 0))[..., :-1] <= 1
             ends = (keep & seen_BLT[:, None]).sum(-1)
-        return Weights(normalised(p * keep), ends, sums)
+        return Weights(normalised(p * keep), ends, running)
 
     def summed(self, p_BHLT: Tensor) -> Tensor:
         return p_BHLT
@@ -231,14 +234,14 @@ class OnlineDecoder(nn.Module):
         seen = seen_BT[:, None]
         if limits_BL is not None:
             seen = seen & (torch.arange(seen_BT.shape[1]) < limits_BL[..., None])
-        x, past, ends, sums = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
+        x, past, ends, running = self.embed_tokens(tokens_BL), empty_cache(len(tokens_BL)), [], []
         outputs = []
         for layer in self.layers:
             x, _, found = layer.online(x, past, layer.memory(frames_BTD), seen, halting)
             ends.append(found.ends.amax(1))
-            sums.append(found.sums.amin(1))
+            running.append(found.running)
             outputs.append(x)
-        step = Step(torch.stack(ends, -1), torch.stack(sums, -1), outputs)
+        step = Step(torch.stack(ends, -1), running, outputs)
         return F.linear(self.norm(x), self.embed_tokens.weight), step
 
     @torch.no_grad()
@@ -336,10 +339,19 @@ def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
     return float(1 - residual.sum() / spread.sum())
 
 
-def shortfall(sums_BLN: Tensor, batch: Batch) -> Tensor:
-    """Mean shortfall of the sums of the steps from REACH; the end of the sentence may read to the end."""
+def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor | None = None) -> Tensor:
+    """How much sums miss REACH at the limit, and exceed EARLY_SUM at EARLY frames before the spike; mean over layers.
+
+    The end of the sentence may read to the end.
+    """
     counted = (batch.targets >= 0) & (batch.targets != EOS)
-    return F.relu(REACH - sums_BLN)[counted].mean()
+    losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].mean() for sums in running_BGLT]
+    if spikes_BL is not None:
+        frame = (spikes_BL - EARLY).clamp(min=0)[:, None, :, None]
+        for sums in running_BGLT:
+            before = F.pad(sums, (1, 0)).gather(-1, frame.expand(*sums.shape[:3], 1))[..., 0]
+            losses.append(F.relu(before.amax(1) - EARLY_SUM)[counted].mean())
+    return torch.stack(losses).sum() / len(running_BGLT)
 
 
 @torch.no_grad()
@@ -387,7 +399,7 @@ def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Voc
             with mixed_precision():
                 logits, step = decoder(batch.inputs, frames, seen, halting)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=0.05)
-            loss = loss + REACH_WEIGHT * shortfall(step.sums, batch)
+            loss = loss + HALTING_WEIGHT * halting_loss(step.running, batch)
             loss.backward()
             nn.utils.clip_grad_norm_(learned, 1.0)
             updates += 1
@@ -399,7 +411,6 @@ def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Voc
                 right, read = accuracy(decoder, test, halting)
                 record = {"updates": updates, "minutes": round(spent, 1), "halting": halting}
                 record |= {"loss": round(float(loss.detach()), 3), "right": round(right, 1), "read": round(read, 2)}
-                record["sums"] = round(float(step.sums[batch.targets >= 0].mean()), 2)
                 print(json.dumps(record), flush=True)
                 save(decoder, FOLDER / arguments.mechanism, record)
     right, read = accuracy(decoder, test, True)

@@ -36,7 +36,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from cache import States, length_batches, read_index
-from convert import REACH_WEIGHT, Batch, OnlineDecoder, collate, fit, shortfall, some_batches
+from convert import HALTING_WEIGHT, Batch, OnlineDecoder, collate, fit, halting_loss, some_batches
 from moonshine import FAR, INNER, WIDTH, Decoder, empty_cache, key_mask, mixed_precision
 from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
@@ -159,14 +159,15 @@ class Recogniser(nn.Module):
         if limits is not None:
             visible = visible & (torch.arange(seen.shape[1]) < limits[..., None])
         layers, past = teacher.layers(batch, limits), empty_cache(len(batch.inputs))
-        outputs, sums = [], []
+        outputs, running = [], []
         for layer, given in zip(self.decoder.layers, layers, strict=False):
             with mixed_precision():
                 x, _, found = layer.online(given, past, layer.memory(frames), visible, True)
             outputs.append(x)
-            sums.append(found.sums.amin(1))
+            running.append(found.running)
         parts = unexplained(outputs, layers[1:], has_text(batch))
-        loss = parts.sum() + REACH_WEIGHT * shortfall(torch.stack(sums, -1), batch)
+        spikes = None if limits is None or lookahead is None else limits - lookahead
+        loss = parts.sum() + HALTING_WEIGHT * halting_loss(running, batch, spikes)
         return Losses(ctc_loss(log_p, batch, seen), loss, parts.detach())
 
     def whole_losses(self, batch: Batch, lookahead: int, teacher: Teacher) -> Losses:
@@ -179,7 +180,9 @@ class Recogniser(nn.Module):
         layers = teacher.layers(batch, limits)
         parts = unexplained(step.outputs, layers[1:], has_text(batch))
         loss = cross_entropy(logits, batch, teacher.probabilities(layers[-1]))
-        loss = loss + REACH_WEIGHT * shortfall(step.sums, batch) + OUTPUT_WEIGHT * parts.mean()
+        loss = (
+            loss + HALTING_WEIGHT * halting_loss(step.running, batch, limits - lookahead) + OUTPUT_WEIGHT * parts.mean()
+        )
         return Losses(ctc_loss(log_p, batch, seen), loss, parts.detach())
 
     @torch.no_grad()
