@@ -27,7 +27,8 @@ from headsync.training import Say
 from headsync.training.batches import statistics_of
 
 EMBEDDING = "decoder.embedding."
-OF_TOKENS = ("ctc.", EMBEDDING, "decoder.out.")  # weights that depend on the vocabulary
+OF_DECODER_TOKENS = (EMBEDDING, "decoder.out.")
+OF_TOKENS = ("ctc.", *OF_DECODER_TOKENS)  # weights that depend on the vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
 OF_DECODER, OF_MECHANISM = "decoder.", ".mechanism."
 DISTANCES = ".distance_bias"
