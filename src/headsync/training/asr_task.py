@@ -63,6 +63,7 @@ class DevResult(NamedTuple):
     loss: float
     attention_error: float | None  # of output steps, given the true tokens before; None if the encoder learns alone
     ctc_error: float  # token error rate of greedy CTC
+    attention_loss: float | None = None  # cross-entropy of the decoder, a mean over output steps
 
 
 @dataclass
@@ -111,7 +112,7 @@ class AsrTask(Task[Batch, DevResult]):
 
     def evaluate(self, update: int, ranks: Ranks) -> DevResult:
         """Evaluate in the phase of the last update; several processes divide the batches."""
-        sums = torch.zeros(6, dtype=torch.float64)
+        sums = torch.zeros(7, dtype=torch.float64)
         batches, per = self.dev_batches(), self.config.training.loss_per
         for number in range(ranks.rank, len(batches), ranks.count):
             batch = batches[number].to(ranks.device)
@@ -122,10 +123,13 @@ class AsrTask(Task[Batch, DevResult]):
             wrong = 0 if output.decoder_BLV is None else int(count_errors(output, batch)[0])
             assert output.ctc_BTV is not None, "evaluation computes CTC even if it is not trained"
             ctc = ctc_errors(output.ctc_BTV, output.frames_B, batch)
-            sums += torch.tensor((float(losses.joint) * count, count, steps, wrong, *ctc), dtype=torch.float64)
-        loss, count, steps, wrong, edits, tokens = ranks.total(sums).tolist()
+            entropy = float(losses.figures.get("attention", 0.0)) * steps
+            found = float(losses.joint) * count, count, steps, wrong, *ctc, entropy
+            sums += torch.tensor(found, dtype=torch.float64)
+        loss, count, steps, wrong, edits, tokens, entropy = ranks.total(sums).tolist()
         loss = loss / count if math.isfinite(loss) else math.inf
-        return DevResult(loss, None if self.config.training.alone else wrong / steps, edits / max(1, tokens))
+        decoder = (None, None) if self.config.training.alone else (wrong / steps, entropy / steps)
+        return DevResult(loss, decoder[0], edits / max(1, tokens), decoder[1])
 
     def card(self, progress: TrainingProgress, result: DevResult) -> str:
         return recogniser_card(

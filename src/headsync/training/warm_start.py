@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
+from headsync._atomic_write import write_atomically
 from headsync.attention import mechanism_of
 from headsync.attention.softmax import Softmax
 from headsync.config import Config
@@ -17,7 +18,7 @@ from headsync.corpora.manifest import Utterance
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
-from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, find
+from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, checksummed, find
 from headsync.nn.decoder import Decoder
 from headsync.nn.model import Model, build_decoder
 from headsync.nn.rotary import CtcHead
@@ -65,6 +66,16 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
     except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"training.start_from = {source!r}: its weights do not fit this recipe ({reason})") from None
+
+
+def write_without_decoder(model: Path, out: Path) -> None:
+    """Write a model folder without a decoder, so that runs that start from it have a random one."""
+    out.mkdir(parents=True, exist_ok=True)
+    with checksummed(out):
+        for name in (CONFIG, VOCABULARY, STATISTICS):
+            write_atomically(out / name, (model / name).read_bytes())
+        kept = {n: x for n, x in load_file(model / WEIGHTS).items() if not n.startswith(OF_DECODER)}
+        write_atomically(out / WEIGHTS, save(kept))
 
 
 def start_vocabulary(config: Config, texts: Iterable[str]) -> Vocabulary:
