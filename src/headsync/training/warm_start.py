@@ -74,7 +74,8 @@ def write_without_decoder(model: Path, out: Path) -> None:
     with checksummed(out):
         for name in (CONFIG, VOCABULARY, STATISTICS):
             write_atomically(out / name, (model / name).read_bytes())
-        kept = {n: x for n, x in load_file(model / WEIGHTS).items() if not n.startswith(OF_DECODER)}
+        used = (*OF_ENCODER, EMBEDDING)  # the embedding may be the output layer of CTC
+        kept = {name: x for name, x in load_file(model / WEIGHTS).items() if name.startswith(used)}
         write_atomically(out / WEIGHTS, save(kept))
 
 
