@@ -180,7 +180,7 @@ class TrainingConfig:
     folder: str = "runs/run"
     start_from: str = ""  # a model folder whose weights and feature statistics to start from; see warm_start.py
     frame_cache: str = ""  # a folder: the encoder of start_from is not trained, its frames are stored there
-    match_weight: float = 0.0  # of the outputs of the decoder layers of start_from, as targets for those of this model
+    match_updates: int = 0  # first updates, which match each decoder layer to that of start_from; 0: no matching
     seed: int = 1
     epochs: int = 100
     shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
@@ -214,7 +214,7 @@ class TrainingConfig:
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
         _at_least(0, frequency_mask_bins=self.frequency_mask_bins, time_mask_frames=self.time_mask_frames)
         _at_least(0, time_warp_frames=self.time_warp_frames)
-        _at_least(0, checkpoint_seconds=self.checkpoint_seconds, match_weight=self.match_weight)
+        _at_least(0, checkpoint_seconds=self.checkpoint_seconds, match_updates=self.match_updates)
         self._check_start()
         _fraction(label_smoothing=self.label_smoothing)
         _at_least(0, ctc_weight=self.ctc_weight)
@@ -224,9 +224,10 @@ class TrainingConfig:
 
     def _check_start(self) -> None:
         """Check the settings that require a model to start from."""
-        for name, needs in (("frame_cache", bool(self.frame_cache)), ("match_weight", self.match_weight > 0)):
-            if needs and not self.start_from:
-                raise ConfigError(f"{name} requires start_from, a model folder; set it, or remove {name}")
+        if self.frame_cache and not self.start_from:
+            raise ConfigError("frame_cache requires start_from, a model folder; set it, or remove frame_cache")
+        if self.match_updates and not self.frame_cache:
+            raise ConfigError("match_updates requires frame_cache, a folder; set it, or remove match_updates")
         if self.frame_cache and (self.frequency_mask_bins or self.time_mask_frames or self.time_warp_frames):
             raise ConfigError("frame_cache stores encoder frames, so masks and warping of features have no effect")
 

@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from headsync.corpora import toy
+from headsync.experiments.figures import draw_losses
 from headsync.experiments.plan import Comparison, read_plan
 from headsync.experiments.report import report
-from headsync.experiments.runs import Runs, SystemResult, run_only
+from headsync.experiments.runs import Runs, SystemResult, dev_losses, run_only
 from headsync.model_folder import WEIGHTS
 from headsync.training.asr_task import AsrTask
-from training.runs import Interrupts
+from training.runs import Interrupts, log
 from training.softmax_start import write_start
 
 PLAN = """
@@ -38,6 +39,10 @@ settings = {{ "decoder.attention" = "hs-dacs", "training.epochs" = 1 }}
 [sweep]
 systems = ["HS-DACS"]
 shares = [1.0, 0.5]
+[[choice]]
+name = "random"
+of = "HS-DACS"
+random_decoder = true
 """
 
 
@@ -74,6 +79,28 @@ def test_systems_share_encoder_ctc_and_frames_and_a_stopped_comparison_continues
     again: list[str] = []
     report(plan, Runs(plan, again.append))
     assert again == []
+
+
+def test_a_random_decoder_is_trained_on_the_same_frames_and_its_loss_is_drawn(plan: Comparison, tmp_path: Path) -> None:
+    runs = Runs(plan, lambda _: None)
+    curves = dev_losses(runs)
+    assert list(curves) == ["MTA", "HS-DACS", "random"]
+    for name, curve in curves.items():
+        entries = log(plan.folder / name / "seed-1")
+        assert curve == [(e["update"], e["dev"]["attention_loss"]) for e in entries if "dev" in e]
+        assert len(curve) == 1  # of one epoch
+        assert curve[0][1] > 0
+    encoder, converted, random = (
+        load_file(plan.folder / name / "model" / WEIGHTS)
+        for name in ("encoder/seed-1", "HS-DACS/seed-1", "random/seed-1")
+    )
+    layer = "decoder.stack.1.feedforward.first.weight"
+    assert torch.allclose(converted[layer], encoder[layer], atol=0.1)
+    assert not torch.allclose(random[layer], encoder[layer], atol=0.1)
+    shared = [name for name in encoder if name.startswith(("encoder.", "ctc."))]
+    assert all(torch.equal(random[name], encoder[name]) for name in shared)
+    draw_losses(curves, "training", tmp_path / "dev-loss.png")
+    assert (tmp_path / "dev-loss.png").stat().st_size > 5000
 
 
 def test_the_chosen_value_has_the_lowest_error_rate(plan: Comparison) -> None:

@@ -50,6 +50,7 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
         (("folder", "fodler"), "fodler is not part of a comparison"),
         (('recipe = "recipe.toml"\n', ""), "recipe is missing"),
         (('name = "B"', 'name = "A"'), 'two systems have the name "A"'),
+        (('name = "B"', 'name = "B"\nrandom_decoder = true'), "random_decoder requires [encoder]"),
         (('of = "A"', 'of = "C"'), '"C" is not the name of a system; known here: A, B'),
         (("seeds", "sedes"), "sedes is not part of a system"),
         (('"network.width" = 32', '"network.width" = 33'), "width = 33 must be a multiple"),

@@ -48,7 +48,7 @@ workers = 0
 folder = "{folder}/run"
 start_from = "{folder}/start"
 frame_cache = "{folder}/frames"
-match_weight = 1.0
+match_updates = 3
 ctc_weight = 0.0
 epochs = 2
 batch_frames = 400
@@ -62,7 +62,7 @@ def write_start(corpus: Path, folder: Path) -> Path:
     """Write the model to `start` and the recipe; returns the recipe."""
     path = folder / "recipe.toml"
     path.write_text(RECIPE.format(corpus=corpus, folder=folder), encoding="utf-8")
-    config = load_config(path, ["training.start_from=", "training.frame_cache=", "training.match_weight=0"])
+    config = load_config(path, ["training.start_from=", "training.frame_cache=", "training.match_updates=0"])
     texts = [line.split('"text": "')[1].split('"')[0] for line in (corpus / "train.jsonl").read_text().splitlines()]
     vocabulary = Vocabulary.build("words", texts)
     model = scrambled(Model(config, config.columns, vocabulary.size))

@@ -168,5 +168,5 @@ def test_every_mechanism_starts_from_a_softmax_decoder(recipe: Path, tmp_path: P
 
 def test_a_match_without_a_softmax_decoder_is_refused(recipe: Path, tmp_path: Path) -> None:
     settings = [f"training.folder={tmp_path}", "decoder.layers=1"]
-    with pytest.raises(ConfigError, match="match_weight requires a trained decoder with softmax attention"):
+    with pytest.raises(ConfigError, match="match_updates requires a trained decoder with softmax attention"):
         start(load_config(recipe, settings), lambda _: None)

@@ -127,7 +127,7 @@ def test_a_damaged_file_and_settings_without_effect_are_refused(recipe: Path, tm
 def test_ctc_takes_and_trains_the_embedding_that_is_its_output_layer(recipe: Path, tmp_path: Path) -> None:
     """Also if the decoder of the start does not fit, and the encoder is trained by CTC."""
     config = load_config(
-        recipe, ["training.frame_cache=", "training.match_weight=0", "training.ctc_weight=1", "decoder.layers=3"]
+        recipe, ["training.frame_cache=", "training.match_updates=0", "training.ctc_weight=1", "decoder.layers=3"]
     )
     source = Path(config.training.start_from)
     vocabulary = Vocabulary.load(source / VOCABULARY)

@@ -18,7 +18,7 @@ from headsync.nn.model import Model, Output, build_decoder
 from headsync.training.asr_task import ctc_errors
 from headsync.training.batches import PADDING, Batch
 from headsync.training.distributed import Ranks
-from headsync.training.losses import CTC, LayerMatch, Losses, joint_loss, loss_terms, merged
+from headsync.training.losses import CTC, LayerMatch, Losses, joint_loss, loss_terms, merged, teacher_states
 from random_weights import scrambled
 
 TEXTS = [[1, 1], [2]]  # a repeat, which needs a blank between; and a shorter row
@@ -261,7 +261,9 @@ def test_the_match_is_the_share_of_variance_that_is_not_explained() -> None:
     frames = torch.randn(2, max(FRAMES), 8, generator=torch.Generator().manual_seed(1))
     model.reads_frames = True
     output = model(frames, torch.tensor(FRAMES), batch.tokens_BL)
-    found = LayerMatch(1.0, teacher)(output, batch)
+    lengths = torch.tensor(FRAMES)
+    states = teacher_states(teacher, frames, lengths, batch)
+    found = LayerMatch(1.0)(output._replace(wanted_NBLE=states[1:]), batch)
     limit = model.limits(batch.tokens_BL, output.frames_B)
     wanted = teacher.layer_outputs(batch.tokens_BL, frames, limit)[0]
     shares = []
@@ -274,6 +276,7 @@ def test_the_match_is_the_share_of_variance_that_is_not_explained() -> None:
     assert found is not None
     assert float(found) == pytest.approx(sum(shares) / 2, rel=1e-4)
     model.decoder.load_state_dict(teacher.state_dict())
-    same = LayerMatch(1.0, teacher)(model(frames, torch.tensor(FRAMES), batch.tokens_BL), batch)
+    output = model(frames, lengths, batch.tokens_BL)._replace(wanted_NBLE=states[1:])
+    same = LayerMatch(1.0)(output, batch)
     assert same is not None
     assert float(same) == pytest.approx(0.0, abs=1e-9)

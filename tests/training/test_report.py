@@ -19,7 +19,7 @@ from headsync.training.report import Report, Style, cut_back
 from training.runs import log
 
 VALUES = {"loss": 2.0, "ctc": 3.0, "attention": 1.0, "error": 0.25, "halt": 0.75, "mass": 1.25}
-DEV = DevResult(loss=0.5, attention_error=0.25, ctc_error=0.125)
+DEV = DevResult(loss=0.5, attention_error=0.25, ctc_error=0.125, attention_loss=0.75)
 STYLE = Style(_figures, _dev_figures, "s/s", 100)
 MOST_UPDATES = 250_000
 
@@ -45,7 +45,7 @@ def test_the_log_holds_every_update_and_every_epoch(tmp_path: Path) -> None:
     three_updates(tmp_path)
     assert log(tmp_path) == [
         *({"update": update, **VALUES} for update in (1, 2, 3)),
-        {"update": 3, "epoch": 1, "dev": {"loss": 0.5, "attention_error": 0.25, "ctc_error": 0.125}},
+        {"update": 3, "epoch": 1, "dev": DEV._asdict()},
     ]
 
 

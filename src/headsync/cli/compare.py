@@ -20,10 +20,10 @@ def compare(
     """Train or reuse every system of a comparison, measure it, and write tables and figures."""
     from rich.console import Console
 
-    from headsync.experiments.figures import draw_heads, draw_systems
+    from headsync.experiments.figures import draw_heads, draw_losses, draw_systems
     from headsync.experiments.plan import read_plan
     from headsync.experiments.report import report
-    from headsync.experiments.runs import Runs, run_only
+    from headsync.experiments.runs import Runs, dev_losses, run_only
     from headsync.experiments.tables import write_tables
 
     if seed and not only:
@@ -39,5 +39,8 @@ def compare(
     for table in tables[: len(comparison.tests)]:
         pictures.append(comparison.folder / f"{table.name}.png")
         draw_systems(table, pictures[-1])
+    if curves := dev_losses(runs):
+        pictures.append(comparison.folder / "dev-loss.png")
+        draw_losses(curves, f"{comparison.title}: training", pictures[-1])
     Console(highlight=False, soft_wrap=True).print(path.read_text(encoding="utf-8"), markup=False)
     typer.echo(f"wrote {path}, a CSV file for each table, {', '.join(picture.name for picture in pictures)}")

@@ -1,15 +1,16 @@
-"""Figures of a comparison: error rates of all systems, and attention of some."""
+"""Figures of a comparison: error rates and dev losses of all systems, and attention of some."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headsync.evaluation.figure_files import save_figure
 from headsync.evaluation.plots import HALT, AttentionMaps, draw
+from headsync.experiments.runs import Curve
 from headsync.experiments.tables import Table
 
 if TYPE_CHECKING:
@@ -40,6 +41,26 @@ def _systems(table: Table) -> Figure:
     axis.set_xlabel("errors, %")
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(table.title, fontsize="medium")
+    return figure
+
+
+def draw_losses(curves: Mapping[str, Curve], title: str, path: Path) -> None:
+    """The cross-entropy of each decoder on the development set against updates."""
+    save_figure(lambda: _losses(curves, title), path)
+
+
+def _losses(curves: Mapping[str, Curve], title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axis = figure.subplots()
+    for n, (name, curve) in enumerate(curves.items()):
+        axis.plot(*zip(*curve, strict=True), label=name, linestyle=("-", "--", ":")[n // 10 % 3])
+    axis.set_xlabel("updates")
+    axis.set_ylabel("dev cross-entropy of the decoder")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.set_title(title, fontsize="medium")
     return figure
 
 

@@ -15,7 +15,8 @@
     paper = "6.8"
 
 A `[[choice]]` is a variant of a system with other `settings`, which is trained, or other `decoding` (settings of that
-table of a recipe, `threshold` or `lm`), which is not. `[tune]` lists values of decoding settings, from which each
+table of a recipe, `threshold` or `lm`), which is not. With `random_decoder = true` a system or choice starts from the
+encoder and its CTC alone. `[tune]` lists values of decoding settings, from which each
 system gets those with the lowest error rate on the first test. `[sweep]` names the systems to evaluate with lower
 thresholds, `[figure]` those whose heads are drawn.
 """
@@ -71,6 +72,12 @@ class System:
     paper: str = ""  # the paper's figure for this system
     of: str = ""  # a choice: the system that it is a variant of
     decoding: Settings = field(default_factory=dict)  # a choice: settings of recognition, not of training
+    random_decoder: bool = False  # only the encoder and its CTC are those of the shared encoder
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it has models of its own."""
+        return not self.of or bool(self.settings) or self.random_decoder
 
 
 class Training(NamedTuple):
@@ -79,6 +86,7 @@ class Training(NamedTuple):
     name: str
     settings: Settings
     seed: int = 1
+    random_decoder: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,10 +119,10 @@ class Comparison:
 
     def trainings(self, system: System, seeds: Sequence[int] | None = None) -> list[Training]:
         """The models of a system or choice; a choice without settings uses the first model of its system."""
-        if system.of and not system.settings:
+        if not system.is_trained:
             return self.trainings(self.system(system.of), seeds)[:1]
         settings = self.settings_of(system) if system.of else system.settings
-        return [Training(system.name, settings, seed) for seed in seeds or system.seeds]
+        return [Training(system.name, settings, seed, system.random_decoder) for seed in seeds or system.seeds]
 
 
 def read_plan(path: Path) -> Comparison:
@@ -183,6 +191,8 @@ def _check_names(plan: Comparison, path: Path) -> None:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
     if plan.encoder is not None and ENCODER in names:
         raise ConfigError(f'{path}: "{ENCODER}" is the name of the shared encoder; rename the system')
+    if plan.encoder is None and any(system.random_decoder for system in (*plan.systems, *plan.choices)):
+        raise ConfigError(f"{path}: random_decoder requires [encoder]; every decoder is random without it")
     known = [system.name for system in plan.systems]
     wanted = [*plan.sweep, *plan.figure, *(choice.of for choice in plan.choices)]
     if lost := [name for name in wanted if name not in known]:

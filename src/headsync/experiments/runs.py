@@ -28,7 +28,11 @@ from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.training import Say, train
 from headsync.training.forced_alignment import align_words
+from headsync.training.warm_start import write_without_decoder
 
+Curve = Sequence[tuple[int, float]]  # updates and losses
+
+LOG, WITHOUT_DECODER = "log.jsonl", "without-decoder"
 ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a weight above 0
 
 
@@ -132,8 +136,8 @@ class Runs:
     def _train(self, training: Training, kept: ExistingRun | None) -> None:
         if training.name == ENCODER:
             self._check_encoder(kept)
-        else:
-            self.encoder()
+        elif (encoder := self.encoder()) and training.random_decoder:
+            write_without_decoder(encoder, encoder.parent / WITHOUT_DECODER)
         self.say(f"training {training.name}, seed {training.seed}")
         if kept:
             kept.note_length()
@@ -150,7 +154,10 @@ class Runs:
             "training.seed": training.seed,
         }
         if self.plan.encoder is not None and training.name != ENCODER:
-            own["training.start_from"] = folder / ENCODER / "seed-1" / "model"
+            start = WITHOUT_DECODER if training.random_decoder else "model"
+            own["training.start_from"] = folder / ENCODER / "seed-1" / start
+        if training.random_decoder:
+            own["training.match_updates"] = 0  # there is no decoder to match
         return overrides({**training.settings, **own})
 
     def _kept(self, training: Training) -> ExistingRun | None:
@@ -241,6 +248,20 @@ class Runs:
 def seeds_of(runs: Runs, system: System) -> Iterator[Path]:
     """The models of a system or choice, one for each seed."""
     return map(runs.trained, runs.plan.trainings(system))
+
+
+def dev_losses(runs: Runs) -> dict[str, Curve]:
+    """Updates and dev losses of the first seed of each trained system and choice; of no run without a decoder's."""
+    trained = [s for s in (*runs.plan.systems, *runs.plan.choices) if s.is_trained]
+    models = {system.name: next(seeds_of(runs, system)) for system in trained}
+    curves = {name: _dev_losses(model.parent / LOG) for name, model in models.items()}
+    return {name: curve for name, curve in curves.items() if curve}
+
+
+def _dev_losses(log: Path) -> Curve:
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    found = ((entry["update"], entry.get("dev", {}).get("attention_loss")) for entry in entries)
+    return [(update, loss) for update, loss in found if loss is not None]
 
 
 def run_only(plan: Comparison, runs: Runs, names: Sequence[str], seeds: Sequence[int] | None = None) -> None:

@@ -24,6 +24,7 @@ def _list_of(item: ValueType, least: int = 0) -> Callable[[Any], bool]:
 
 _TEXT = ValueType("a text in quotes", lambda value: isinstance(value, str))
 _COUNT = ValueType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+_FLAG = ValueType("true or false", lambda value: isinstance(value, bool))
 _SHARE = ValueType("a number above 0", lambda value: type(value) in (int, float) and value > 0)
 _TABLE = ValueType("a table of settings", lambda value: isinstance(value, dict))
 _TABLES = ValueType("tables, each under a line with the name in double brackets", _list_of(_TABLE))
@@ -36,7 +37,7 @@ _MANIFESTS = ValueType(
     lambda value: isinstance(value, dict) and all(map(_TEXT.fits, value.values())),
 )
 
-SYSTEM = {"name": _TEXT, "settings": _TABLE, "seeds": _SEEDS, "paper": _TEXT}
+SYSTEM = {"name": _TEXT, "settings": _TABLE, "seeds": _SEEDS, "paper": _TEXT, "random_decoder": _FLAG}
 CHOICE = {**SYSTEM, "of": _TEXT, "decoding": _TABLE}
 LOADED = {"threshold": _SHARE, "lm": _TEXT}  # of `decoding`, in addition to the settings of that table of a recipe
 SWEEP = {"systems": _NAMES, "shares": _SHARES}

@@ -7,6 +7,7 @@ frames: the layers that attend to them).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -149,13 +150,16 @@ class Decoder(nn.Module):
         return self.scores(outputs[-1]), alignments
 
     def layer_outputs(
-        self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor
+        self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor, inputs_NBLE: Sequence[Tensor] | None = None
     ) -> tuple[list[Tensor], list[Aligned]]:
-        """The output of every layer, (B, L, E), and the alignments of those that attend to frames."""
+        """The output of every layer, (B, L, E), and the alignments of those that attend to frames.
+
+        `inputs_NBLE` are inputs of the layers in place of the outputs of the layers below.
+        """
         x, frames_BTE = self.inputs(tokens_BL, frames_BTE, limit_BL)
         outputs, alignments = [], []
-        for layer in self.layers:
-            x, aligned = layer.whole(x, frames_BTE, limit_BL)
+        for n, layer in enumerate(self.layers):
+            x, aligned = layer.whole(x if inputs_NBLE is None else inputs_NBLE[n], frames_BTE, limit_BL)
             outputs.append(x)
             if aligned is not None:
                 alignments.append(aligned)

@@ -25,10 +25,10 @@ class Output(NamedTuple):
 
     ctc_BTV: Tensor | None  # logits; None in training if CTC is not trained
     frames_B: Tensor  # encoder frames of each row
-    decoder_BLV: Tensor | None  # logits; None if the encoder is trained alone
+    decoder_BLV: Tensor | None  # logits; None if the encoder is trained alone, or each layer of the decoder
     alignments: list[Aligned]  # one per decoder layer that attends to frames
-    frames_BTE: Tensor | None = None  # encoder frames; None if the encoder is trained alone
     layers_NBLE: Sequence[Tensor] = ()  # outputs of the decoder's layers
+    wanted_NBLE: Sequence[Tensor] = ()  # those of the decoder that they are matched to
 
 
 class Model(nn.Module):
@@ -50,21 +50,28 @@ class Model(nn.Module):
         self.decodes, self.trains_ctc, self.reads_frames = True, True, False
 
     def forward(
-        self, features_BTF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, limit_BL: Tensor | None = None
+        self,
+        features_BTF: Tensor,
+        lengths_B: Tensor,
+        tokens_BL: Tensor,
+        limit_BL: Tensor | None = None,
+        inputs_NBLE: Sequence[Tensor] | None = None,
     ) -> Output:
         """`tokens` begins with <sos> and is padded with it; without `limit_BL` every step may attend to all frames.
 
         The look-ahead limit M is not used in training (section 5.1). A step that is padding may attend to nothing.
         If `decodes` is False, the encoder is trained alone and the decoder is not computed. If `trains_ctc` is False,
-        training does not compute CTC.
+        training does not compute CTC. With `inputs_NBLE` each layer of the decoder has its own input, and there are no
+        logits.
         """
         frames_BTE, frames_B = self.encode(features_BTF, lengths_B)
         ctc_BTV = self.ctc(frames_BTE) if self.trains_ctc or not self.training else None
         if not self.decodes:
             return Output(ctc_BTV, frames_B, None, [])
         limit_BL = self.limits(tokens_BL, frames_B, limit_BL)
-        layers, alignments = self.decoder.layer_outputs(tokens_BL, frames_BTE, limit_BL)
-        return Output(ctc_BTV, frames_B, self.decoder.scores(layers[-1]), alignments, frames_BTE, layers)
+        layers, alignments = self.decoder.layer_outputs(tokens_BL, frames_BTE, limit_BL, inputs_NBLE)
+        scores_BLV = self.decoder.scores(layers[-1]) if inputs_NBLE is None else None
+        return Output(ctc_BTV, frames_B, scores_BLV, alignments, layers)
 
     def encode(self, features_BTF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder frames of whole utterances and their number; with `reads_frames`, the features are these frames."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention import mechanism_of
-from headsync.attention.base import Phase
+from headsync.attention.base import Mechanism, Phase
 from headsync.config import Config, TrainingConfig
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.shards import is_sharded, read_shards
@@ -39,13 +39,19 @@ from headsync.training.conversion import fit_energies, has_energies
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.forced_alignment import trigger_limits
 from headsync.training.frame_cache import FrameCache, encoder_name, fill
-from headsync.training.losses import Losses, LossTerm, Quantity, count_errors, joint_loss, loss_terms
+from headsync.training.losses import Losses, LossTerm, Quantity, count_errors, joint_loss, loss_terms, teacher_states
 from headsync.training.model_card import recogniser_card
 from headsync.training.optimisation import align_in_float32
 from headsync.training.report import Style
 from headsync.training.schedule import noam
 from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
-from headsync.training.warm_start import softmax_decoder, start_vocabulary, take_statistics, take_weights
+from headsync.training.warm_start import (
+    OF_DECODER_TOKENS,
+    softmax_decoder,
+    start_vocabulary,
+    take_statistics,
+    take_weights,
+)
 
 FITTED = 200  # utterances to which the energies of a converted decoder are fitted
 SHARPEN = 2  # times the warm-up: updates in which sharpness rises
@@ -57,6 +63,7 @@ class DevResult(NamedTuple):
     loss: float
     attention_error: float | None  # of output steps, given the true tokens before; None if the encoder learns alone
     ctc_error: float  # token error rate of greedy CTC
+    attention_loss: float | None = None  # cross-entropy of the decoder, a mean over output steps
 
 
 @dataclass
@@ -77,7 +84,8 @@ class AsrTask(Task[Batch, DevResult]):
 
     def __post_init__(self) -> None:
         self.features = build_features(self.config)
-        self.terms = [term for term in loss_terms(self.config.training, self.teacher) if self._applies(term)]
+        self.terms = [term for term in loss_terms(self.config.training) if self._applies(term)]
+        self.layerwise_terms = loss_terms(self.config.training, layerwise=True)
         rate = self.features.rate
         per_second = 1 / rate.seconds if self.config.training.frame_cache else rate.features_per_second
         self.style = Style(_figures, _dev_figures, "s/s", per_second)
@@ -97,12 +105,14 @@ class AsrTask(Task[Batch, DevResult]):
         return noam(progress.update + 1, self.config.network.width, settings.noam_factor, settings.warmup_updates)
 
     def loss(self, network: nn.Module, part: Batch, update: int) -> Losses:
-        batch = part.to(next(self.model.parameters()).device)
-        return joint_loss(self._output(network, batch, update), batch, self.terms, self.config.training.loss_per)
+        batch, per = part.to(next(self.model.parameters()).device), self.config.training.loss_per
+        layerwise = self.teacher is not None and update <= self.config.training.match_updates
+        terms = self.layerwise_terms if layerwise else self.terms
+        return joint_loss(self._output(network, batch, update, layerwise), batch, terms, per)
 
     def evaluate(self, update: int, ranks: Ranks) -> DevResult:
         """Evaluate in the phase of the last update; several processes divide the batches."""
-        sums = torch.zeros(6, dtype=torch.float64)
+        sums = torch.zeros(7, dtype=torch.float64)
         batches, per = self.dev_batches(), self.config.training.loss_per
         for number in range(ranks.rank, len(batches), ranks.count):
             batch = batches[number].to(ranks.device)
@@ -113,10 +123,13 @@ class AsrTask(Task[Batch, DevResult]):
             wrong = 0 if output.decoder_BLV is None else int(count_errors(output, batch)[0])
             assert output.ctc_BTV is not None, "evaluation computes CTC even if it is not trained"
             ctc = ctc_errors(output.ctc_BTV, output.frames_B, batch)
-            sums += torch.tensor((float(losses.joint) * count, count, steps, wrong, *ctc), dtype=torch.float64)
-        loss, count, steps, wrong, edits, tokens = ranks.total(sums).tolist()
+            entropy = float(losses.figures.get("attention", 0.0)) * steps
+            found = float(losses.joint) * count, count, steps, wrong, *ctc, entropy
+            sums += torch.tensor(found, dtype=torch.float64)
+        loss, count, steps, wrong, edits, tokens, entropy = ranks.total(sums).tolist()
         loss = loss / count if math.isfinite(loss) else math.inf
-        return DevResult(loss, None if self.config.training.alone else wrong / steps, edits / max(1, tokens))
+        decoder = (None, None) if self.config.training.alone else (wrong / steps, entropy / steps)
+        return DevResult(loss, decoder[0], edits / max(1, tokens), decoder[1])
 
     def card(self, progress: TrainingProgress, result: DevResult) -> str:
         return recogniser_card(
@@ -198,11 +211,18 @@ class AsrTask(Task[Batch, DevResult]):
         shares = " ".join(f"{share:.3f}" for share in explained)
         say(f"energies fitted to softmax attention; variance of log Z explained, by layer: {shares}")
 
-    def _output(self, network: nn.Module, batch: Batch, update: int) -> Output:
+    def _output(self, network: nn.Module, batch: Batch, update: int, layerwise: bool = False) -> Output:
+        """The output of the network; `layerwise`: of each layer on the input of the teacher's layer."""
         phase = self.phase(update)
         self.model.decoder.set_phase(phase)
         limit_BL = trigger_limits(self.model, batch, self.config) if phase.halts else None
-        return network(batch.features_BTF, batch.lengths_B, batch.tokens_BL, limit_BL)
+        inputs = batch.features_BTF, batch.lengths_B, batch.tokens_BL, limit_BL
+        if not self.teacher:
+            return cast(Output, network(*inputs))
+        theirs = teacher_states(self.teacher, *self.model.encode(batch.features_BTF, batch.lengths_B), batch)
+        with _without_dropout(self.model.decoder) if layerwise else nullcontext():
+            output = network(*inputs, theirs[:-1] if layerwise else None)
+        return cast(Output, output._replace(wanted_NBLE=theirs[1:]))
 
 
 def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevResult]:
@@ -214,11 +234,11 @@ def start(config: Config, say: Say, ranks: Ranks = ALONE) -> Trainer[Batch, DevR
     model = build_model(config, vocabulary)
     resumes = (Path(config.training.folder) / CHECKPOINT).exists()
     taken = not resumes and take_weights(model, vocabulary, config.training.start_from, say)
-    softmax = softmax_decoder(config, vocabulary) if taken or config.training.match_weight else None
+    softmax = softmax_decoder(config, vocabulary) if taken or config.training.match_updates else None
     folder = check_folder(config, vocabulary)
     statistics = ranks.shared(lambda: take_statistics(folder / STATISTICS, config, train_set, say))
     adam = torch.optim.Adam(model.to(ranks.device).parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    teacher = _teacher(config, model, softmax)
+    teacher = _teacher(config, model, softmax, say)
     task = AsrTask(config, vocabulary, model, adam, train_set, dev_set, statistics, teacher)
     trainer = Trainer(task, ranks, say)
     if config.training.frame_cache:
@@ -248,21 +268,37 @@ def build_model(config: Config, vocabulary: Vocabulary) -> Model:
         model.encoder.requires_grad_(False)
         if isinstance(model.ctc, CtcHead) and not (model.trains_ctc and model.decodes):
             model.decoder.embedding.requires_grad_(False)  # CTC and decoder, trained one after the other, share it
+    if config.training.match_updates:
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(weight.requires_grad and not name.startswith(OF_DECODER_TOKENS))
     if config.training.precision != "float32":
         align_in_float32([layer.cross.mechanism for layer in model.decoder.attending])
     return model
 
 
-def _teacher(config: Config, model: Model, softmax: Decoder | None) -> Decoder | None:
+def _teacher(config: Config, model: Model, softmax: Decoder | None, say: Say) -> Decoder | None:
     """The decoder whose layers are matched, if the recipe requires one."""
-    if not config.training.match_weight:
+    if not config.training.match_updates or config.training.alone:
+        return None
+    if len(model.decoder.attending) < len(model.decoder.layers):
+        say(f"layers are not matched: not all layers of {config.decoder.attention} attend to frames")
         return None
     if softmax is None or len(softmax.layers) != len(model.decoder.layers):
         raise ConfigError(
-            f"training.start_from = {config.training.start_from!r}: training.match_weight requires a trained decoder "
+            f"training.start_from = {config.training.start_from!r}: training.match_updates requires a trained decoder "
             f"with softmax attention, the same tokens and {config.decoder.layers} layers; set it to 0"
         )
-    return softmax
+    return softmax.to(next(model.parameters()).device)
+
+
+@contextmanager
+def _without_dropout(decoder: Decoder) -> Iterator[None]:
+    """Disable dropout, whose noise the outputs of a teacher lack; mechanisms stay in training mode."""
+    decoder.eval()
+    for mechanism in (module for module in decoder.modules() if isinstance(module, Mechanism)):
+        mechanism.train()
+    yield
+    decoder.train()
 
 
 def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:

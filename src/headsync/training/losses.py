@@ -23,6 +23,8 @@ from headsync.nn.model import Output
 from headsync.training.batches import PADDING, Batch
 from headsync.training.distributed import Ranks
 
+LAYERWISE_QUANTITY = 0.05  # weight of the quantity loss beside the match of single layers
+
 
 class Losses(NamedTuple):
     """The loss of a batch, or of a part of it."""
@@ -92,25 +94,25 @@ class Quantity(LossTerm):
         return torch.stack([error_BM.mean(1) for error_BM in errors]).mean(0).sum() / _steps(batch)
 
 
-@dataclass(frozen=True)
 class LayerMatch(LossTerm):
-    """The variance of a teacher's layer outputs that this decoder's outputs leave unexplained, a mean over layers.
-
-    The teacher decodes the same frames, without limits.
-    """
+    """The variance of a teacher's layer outputs that this decoder's outputs leave unexplained, a mean over layers."""
 
     name = "layers"
-    teacher: Decoder
 
     def __call__(self, output: Output, batch: Batch) -> Tensor | None:
-        if output.frames_BTE is None:
+        if not output.wanted_NBLE:
             return None
         exists_BL = batch.targets_BL != PADDING
-        limit_BL = output.frames_B[:, None] * exists_BL
-        with torch.no_grad():
-            theirs, _ = self.teacher.layer_outputs(batch.tokens_BL, output.frames_BTE, limit_BL)
-        pairs = zip(output.layers_NBLE, theirs, strict=True)
+        pairs = zip(output.layers_NBLE, output.wanted_NBLE, strict=True)
         return torch.stack([_unexplained(x[exists_BL].float(), y[exists_BL].float()) for x, y in pairs]).mean()
+
+
+@torch.no_grad()
+def teacher_states(teacher: Decoder, frames_BTE: Tensor, frames_B: Tensor, batch: Batch) -> list[Tensor]:
+    """The input of a teacher's lowest layer and the outputs of all layers; its steps have no limits."""
+    limit_BL = frames_B[:, None] * (batch.targets_BL != PADDING)
+    embedded_BLE, _ = teacher.inputs(batch.tokens_BL, frames_BTE, limit_BL)
+    return [embedded_BLE, *teacher.layer_outputs(batch.tokens_BL, frames_BTE, limit_BL)[0]]
 
 
 def _unexplained(found_NE: Tensor, wanted_NE: Tensor) -> Tensor:
@@ -118,11 +120,11 @@ def _unexplained(found_NE: Tensor, wanted_NE: Tensor) -> Tensor:
     return (found_NE - wanted_NE).square().sum() / spread
 
 
-def loss_terms(config: TrainingConfig, teacher: Decoder | None = None) -> list[LossTerm]:
-    """The terms of a recipe."""
+def loss_terms(config: TrainingConfig, layerwise: bool = False) -> list[LossTerm]:
+    """The terms of a recipe; `layerwise`: of updates in which each layer is trained on the inputs of the teacher's."""
     decoder = CrossEntropy(1 - config.ctc_weight, config.label_smoothing)
-    terms = [CTC(config.ctc_weight), decoder, Quantity(1.0)]
-    return [*terms, LayerMatch(config.match_weight, teacher)] if teacher else terms
+    quantity = Quantity(LAYERWISE_QUANTITY if layerwise else 1.0)
+    return [CTC(config.ctc_weight), decoder, quantity, LayerMatch(1.0)]
 
 
 def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:

@@ -37,7 +37,7 @@ class Updater:
 
     def __init__(self, model: nn.Module, optimiser: Optimiser, settings: TrainingConfig, ranks: Ranks) -> None:
         self.model, self.optimiser, self.settings, self.ranks = model, optimiser, settings, ranks
-        self.network = model if ranks.count == 1 else _distributed(model, ranks)
+        self.network = model if ranks.count == 1 else _distributed(model, settings, ranks)
         self.scaler: Any = None
         if settings.precision == "float16":
             self.scaler = torch.amp.GradScaler(ranks.device.type, FIRST_SCALE)
@@ -100,9 +100,10 @@ class Updater:
         return network.no_sync() if isinstance(network, DistributedDataParallel) else nullcontext()
 
 
-def _distributed(model: nn.Module, ranks: Ranks) -> nn.Module:
+def _distributed(model: nn.Module, settings: TrainingConfig, ranks: Ranks) -> nn.Module:
     devices = [ranks.device] if ranks.device.type == "cuda" else None
-    unused = any(isinstance(module, CIF) for module in model.modules())  # its queries are unused
+    queries_unused = any(isinstance(module, CIF) for module in model.modules())
+    unused = queries_unused or settings.match_updates > 0  # layerwise updates do not use the output layer
     return DistributedDataParallel(model, device_ids=devices, find_unused_parameters=unused)
 
 

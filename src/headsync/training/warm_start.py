@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
+from headsync._atomic_write import write_atomically
 from headsync.attention import mechanism_of
 from headsync.attention.softmax import Softmax
 from headsync.config import Config
@@ -17,7 +18,7 @@ from headsync.corpora.manifest import Utterance
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
-from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, find
+from headsync.model_folder import CONFIG, STATISTICS, VOCABULARY, WEIGHTS, checksummed, find
 from headsync.nn.decoder import Decoder
 from headsync.nn.model import Model, build_decoder
 from headsync.nn.rotary import CtcHead
@@ -27,7 +28,8 @@ from headsync.training import Say
 from headsync.training.batches import statistics_of
 
 EMBEDDING = "decoder.embedding."
-OF_TOKENS = ("ctc.", EMBEDDING, "decoder.out.")  # weights that depend on the vocabulary
+OF_DECODER_TOKENS = (EMBEDDING, "decoder.out.")
+OF_TOKENS = ("ctc.", *OF_DECODER_TOKENS)  # weights that depend on the vocabulary
 OF_ENCODER = ("encoder.", "ctc.")
 OF_DECODER, OF_MECHANISM = "decoder.", ".mechanism."
 DISTANCES = ".distance_bias"
@@ -64,6 +66,17 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
     except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"training.start_from = {source!r}: its weights do not fit this recipe ({reason})") from None
+
+
+def write_without_decoder(model: Path, out: Path) -> None:
+    """Write a model folder without a decoder, so that runs that start from it have a random one."""
+    out.mkdir(parents=True, exist_ok=True)
+    with checksummed(out):
+        for name in (CONFIG, VOCABULARY, STATISTICS):
+            write_atomically(out / name, (model / name).read_bytes())
+        used = (*OF_ENCODER, EMBEDDING)  # the embedding may be the output layer of CTC
+        kept = {name: x for name, x in load_file(model / WEIGHTS).items() if name.startswith(used)}
+        write_atomically(out / WEIGHTS, save(kept))
 
 
 def start_vocabulary(config: Config, texts: Iterable[str]) -> Vocabulary:
