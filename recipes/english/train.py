@@ -53,7 +53,7 @@ CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.2, 0.7, 2.0
 UNLIMITED = 600  # first updates without limits: until CTC can align
 LOOKAHEADS = (6, 16)  # frames of 48 ms, drawn for each update
 FRAMES = 8000  # of a batch, over all processes
-CTC_RATE = 2.0  # factor of the rate for CTC's own layers
+CTC_RATE = 1e-3  # of CTC's own layers, in both stages
 CTC_SCALE = 0.3  # of CTC's logits at the start
 SEED, SAVE_MINUTES, EVALUATE_UPDATES = 1, 3.0, 300
 EMA = 0.98
@@ -314,8 +314,9 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     stage, folder = arguments.stage, arguments.folder or FOLDERS[arguments.stage]
     model = start(stage, folder, vocabulary, arguments.cache)
     model.decoder.embed_tokens.requires_grad_(False)
-    schedule = Schedule(arguments.rate or RATES[stage], 50, arguments.updates or UPDATES[stage], EMA, 0.01)
-    run = Run(model, schedule, folder, {"ctc.": CTC_RATE})
+    rate = arguments.rate or RATES[stage]
+    schedule = Schedule(rate, 50, arguments.updates or UPDATES[stage], EMA, 0.01)
+    run = Run(model, schedule, folder, {"ctc.": CTC_RATE / rate})
     saved, teacher = time.monotonic(), Teacher(Decoder.pretrained(), vocabulary.rows)
     for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
