@@ -15,6 +15,7 @@ from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, 
 
 HOTWORD_BOOST = 2.0  # default, in log probability
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
+TRIGGER_FRAMES = 8  # triggered attention: encoder frames after its CTC spike that a step may attend to
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,11 @@ class DecoderConfig:
     normalised: bool = False  # divide the weights of a step by their sum; the paper does not: ACS, DACS, HS-DACS
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
     chunk_frames: int = 4  # w: MoChA, MMA-MoChA
-    wait_frames: int = 8  # eps, longest wait of a head for the others in a stream: MMA-MoChA
-    trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
     frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
         _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames)
-        _at_least(0, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
         _at_least(0, heads=self.heads, reach=self.reach)
         _positive(threshold=self.threshold, sharpness=self.sharpness)
 
@@ -183,7 +181,6 @@ class TrainingConfig:
     match_updates: int = 0  # first updates, which match each decoder layer to that of start_from; 0: no matching
     seed: int = 1
     epochs: int = 100
-    shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
     patience: int = 0  # epochs without a better `criterion` before stopping; 0: never
     batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts

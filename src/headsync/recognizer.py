@@ -88,8 +88,9 @@ class Recognizer:
         folder = _with_sizes(folder, given)
         threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
-        if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
-            raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
+        for name in ("lm_weight", "lm_use"):
+            if given.get(name) and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
+                raise ConfigError(f"{name} = {given[name]} requires a language model; pass one as lm")
         network = load_engine(folder, threads, engine)
         language = _language_model(folder, config, lm)
         return cls(folder, network, config, language, hotwords, endpoint, phrases, threshold)

@@ -25,10 +25,13 @@ kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
 def build(
-    kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, **options: float | str
+    kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, wait_frames: int = 8, **options: int
 ) -> Bernoulli:
     config = DecoderConfig(energy_bias=bias, **options)  # type: ignore[arg-type]
-    return scrambled(kind(config, heads, width))
+    mechanism = scrambled(kind(config, heads, width))
+    if isinstance(mechanism, MMA):
+        mechanism.wait_frames = wait_frames
+    return mechanism
 
 
 def stopping(mechanism: Bernoulli, case: Case, head: int = 0) -> np.ndarray:

@@ -39,7 +39,7 @@ cuts = st.lists(st.integers(1, FRAMES), max_size=5).map(sorted)
 
 def built(vocabulary: Vocabulary, kind: tuple[str, str], phrases: list[str], seed: int, **given: Any) -> Any:
     decoding = DecodingConfig(policy=kind[1], lookahead_frames=4, **given)  # type: ignore[arg-type]
-    config = Config(decoder=DecoderConfig(attention=kind[0], trigger_frames=3))
+    config = Config(decoder=DecoderConfig(attention=kind[0]))
     search = build_search(TableEngine(seed, vocabulary.size), config, decoding, vocabulary, phrases=phrases)
     return replace(search, most_tokens_per_frame=0.3)
 

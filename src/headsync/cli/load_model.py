@@ -34,6 +34,7 @@ _OPTIONS = {
     "ctc_weight": "--ctc-weight",
     "lm": "--lm",
     "lm_weight": "--lm-weight",
+    "lm_use": "--lm-use",
     "nbest": "--nbest",
     "threshold": "--threshold",
     "centre_ms": "--centre-ms",

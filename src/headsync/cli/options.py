@@ -50,6 +50,10 @@ class SearchOptions:
     ] = None
     lm: Annotated[Path | None, _option("--lm", help="Language model: a folder or an ARPA file.")] = None
     lm_weight: Annotated[float | None, _option(min=0.0, help="Weight of the language model.")] = None
+    lm_use: Annotated[
+        Literal["fusion", "rescoring"] | None,
+        _option(help="Score every step of the search with the language model, or its final hypotheses."),
+    ] = None
     hotwords: Annotated[
         Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
@@ -65,8 +69,8 @@ class SearchOptions:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the search by their names in Python."""
-        given = {"beam": self.beam, "ctc_weight": self.ctc_weight, "lm_weight": self.lm_weight}
-        return given | endpoint_settings(self.endpoint)
+        names = ("beam", "ctc_weight", "lm_weight", "lm_use")
+        return {name: getattr(self, name) for name in names} | endpoint_settings(self.endpoint)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `load_recognizer`."""

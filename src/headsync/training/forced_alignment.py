@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headsync.attention import mechanism_of
 from headsync.attention.softmax import Triggered
-from headsync.config import Config
+from headsync.config import TRIGGER_FRAMES, Config
 from headsync.corpora.manifest import Utterance
 from headsync.engine.torch import TorchEngine
 from headsync.frontend.features import normalise
@@ -47,7 +47,7 @@ def trigger_limits(model: Model, batch: Batch, config: Config) -> Tensor | None:
         return None
     log_p_BTV, frames_B = _ctc(model, batch)
     first_BL = first_frames(log_p_BTV, frames_B, batch.targets_BL)
-    limit_BL = (first_BL + config.decoder.trigger_frames + 1).minimum(frames_B[:, None])
+    limit_BL = (first_BL + TRIGGER_FRAMES + 1).minimum(frames_B[:, None])
     return torch.where(first_BL == NOWHERE, frames_B[:, None], limit_BL)
 
 
