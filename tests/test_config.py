@@ -231,7 +231,7 @@ def test_a_recipe_that_extends_nothing_or_itself_is_an_error(tmp_path: Path) -> 
 
 def test_sinusoids_and_reused_left_frames_exclude_each_other(tmp_path: Path) -> None:
     text = '[encoder]\nmode = "reuse"\npositions = "sinusoids"'
-    assert complaint(tmp_path, text).startswith('encoder.positions = "sinusoids" needs mode')
+    assert complaint(tmp_path, text).startswith('encoder.positions = "sinusoids" requires mode')
 
 
 def test_no_energy_bias_is_written_as_a_word(tmp_path: Path) -> None:

@@ -1,14 +1,4 @@
-"""Errors of the package.
-
-    HeadsyncError
-    ├── AudioError      audio that cannot be decoded or used
-    ├── ConfigError     a recipe, setting or argument that is not valid
-    ├── DataError       a corpus, manifest, transcript or output that cannot be used
-    ├── ModelError      a model folder that is incomplete or damaged
-    └── TrainingError   a training run that cannot continue
-
-Every message is one sentence with the place, the problem and the remedy.
-"""
+"""Errors of the package; every message is one sentence with the place, the problem and the remedy."""
 
 from __future__ import annotations
 

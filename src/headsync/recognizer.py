@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -159,6 +159,21 @@ class Recognizer:
         return [event for event in events + session.finish() if isinstance(event, Final)]
 
 
+@dataclass(frozen=True)
+class LoadOptions:
+    """The arguments of `Recognizer.load` as a value."""
+
+    model: str | None = None
+    lm: Path | None = None
+    hotwords: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()  # all other arguments
+    phrases: tuple[str, ...] = ()
+
+    def load(self) -> Recognizer:
+        lists: dict[str, Any] = {"hotwords": self.hotwords, "phrases": self.phrases}
+        return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
+
+
 class Session:
     """One stream: push samples as they arrive, finish at the end. Not to be used by several threads at once.
 
@@ -250,7 +265,7 @@ class Session:
 def changed_settings(
     decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
 ) -> tuple[DecodingConfig, EndpointConfig]:
-    """The settings with those in `changes` replaced, by name; `where` and `prefix` are for errors, as in `build`."""
+    """The settings with those in `given` replaced, by name; `where` and `prefix` are for errors, as in `build`."""
     names = {field.name for field in fields(EndpointConfig)}
     of_endpoint = {name: value for name, value in given.items() if name in names}
     of_decoding = {name: value for name, value in given.items() if name not in names}

@@ -15,9 +15,8 @@ from fakes_engine import TableEngine, nothing_heard, spikes_of
 from headsync.config import Config, DecoderConfig, DecodingConfig
 from headsync.decoding import scoring
 from headsync.decoding.build import build_phrases, build_search
-from headsync.decoding.event_builder import _common_prefix
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
-from headsync.decoding.phrase_text import PhraseText
+from headsync.decoding.phrase_text import PhraseText, common_prefix
 from headsync.decoding.phrases import START, UNFINISHED, Phrases
 from headsync.text.vocabulary import Vocabulary
 from reference import phrases as literal
@@ -76,7 +75,7 @@ def test_only_phrases_are_printed_and_what_is_committed_stays(
     beam_now, committed = search.start(), []
     for frames in arrivals:
         beam_now = search.advance(beam_now, speech.up_to(frames), final=False)
-        tokens = _common_prefix([h.tokens for h in (*beam_now.live, *beam_now.ended)])
+        tokens = common_prefix([h.tokens for h in (*beam_now.live, *beam_now.ended)])
         words = [span.text for span in printed.committed(tokens)]
         assert words[: len(committed)] == committed
         committed = words

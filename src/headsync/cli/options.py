@@ -30,7 +30,7 @@ ModelName: TypeAlias = Annotated[
 ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
+UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only this many utterances.")]
 NormaliserChoice: TypeAlias = Annotated[
     Literal["none", "words", "english"],
     typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser."),
@@ -58,7 +58,7 @@ class SearchOptions:
         Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
     phrases: Annotated[
-        Path | None, _option(help="Text file of the only phrases of the text, one per line; \\[unk] is other speech.")
+        Path | None, _option(help="Text file of the only allowed phrases, one per line; \\[unk] is other speech.")
     ] = None
     phrase: Annotated[list[str] | None, _option(help="A phrase of such a list; repeatable.")] = None
     endpoint: Annotated[
@@ -76,6 +76,11 @@ class SearchOptions:
         """The keyword arguments of `load_recognizer`."""
         lists = {"hotwords": read_hotwords(self.hotwords), "phrases": self.phrase_list()}
         return {"engine": self.engine, "lm": self.lm, **lists, **self.settings}
+
+    def job_arguments(self, **settings: Any) -> tuple[Any, ...]:
+        """The arguments of `Job` after the model; `settings` are further arguments of `Recognizer.load`."""
+        settings = {"engine": self.engine, **self.settings, **settings}
+        return self.lm, tuple(read_hotwords(self.hotwords)), tuple(settings.items()), tuple(self.phrase_list())
 
     def phrase_list(self) -> list[str]:
         """The phrases of the file and of the command line."""

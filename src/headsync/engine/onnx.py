@@ -52,10 +52,7 @@ class OnnxEngine:
     """Loaded graphs; every call is a function of its arguments, and threads may call at the same time."""
 
     def __init__(
-        self,
-        sessions: dict[str, ort.InferenceSession],
-        folder: ModelFolder,
-        described: dict[str, Any],
+        self, sessions: dict[str, ort.InferenceSession], folder: ModelFolder, described: dict[str, Any]
     ) -> None:
         self._embed, self._encode, self._places, self._decode = (sessions[name] for name in NAMES)
         self._width, self._decoder, self._heads = folder.config.network.width, folder.config.decoder, described["heads"]

@@ -165,7 +165,7 @@ class Vocabulary:
             return self._ids[UNKNOWN]
         unit = "word" if self.kind == "words" else "character"
         raise DataError(
-            f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary; known are: {_some(self.tokens)}."
+            f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary, which has {_some(self.tokens)}."
         )
 
     def _token(self, token_id: int) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -36,9 +36,16 @@ class Split(NamedTuple):
     parts: int = 1
 
     def rows(self, rows: Sequence[int]) -> list[list[int]]:
-        """The rows of each part of this process that has any; rows of similar length are spread over all parts."""
+        """The rows of each non-empty part of this process; rows of similar length are spread over all parts."""
         every = self.processes * self.parts
         return [part for n in range(self.parts) if (part := list(rows[self.rank + n * self.processes :: every]))]
+
+    def weighted(
+        self, rows: Sequence[int], count: Callable[[Sequence[int]], int]
+    ) -> tuple[list[list[int]], list[float]]:
+        """The rows and the weight of each part, by `count`; a process without rows gets one row of weight 0."""
+        parts = self.rows(rows)
+        return (parts, [count(part) / count(rows) for part in parts]) if parts else ([list(rows[:1])], [0.0])
 
 
 WHOLE = Split()

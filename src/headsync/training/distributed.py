@@ -128,7 +128,7 @@ def device_of(local: int = 0) -> torch.device:
     if not torch.cuda.is_available():
         return CPU
     if local >= torch.cuda.device_count():
-        raise ConfigError(f"there are {torch.cuda.device_count()} GPUs here; start at most one process for each")
+        raise ConfigError(f"this machine has {torch.cuda.device_count()} GPUs; start at most one process per GPU")
     return torch.device("cuda", local)
 
 

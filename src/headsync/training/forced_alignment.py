@@ -55,8 +55,8 @@ def trigger_limits(model: Model, batch: Batch, config: Config) -> Tensor | None:
 def first_frames(log_p_BTV: Tensor, frames_B: Tensor, targets_BL: Tensor) -> Tensor:
     """The frame at which each token is first emitted on the best path, (B, L).
 
-    `targets` are the tokens and <eos>, PADDING behind. <eos> and padding are NOWHERE; so are all tokens of a text that
-    has too few frames.
+    `targets` are the tokens and <eos>, followed by PADDING. <eos> and padding are NOWHERE; so are all tokens
+    of a text that has too few frames.
     """
     count_B = (targets_BL != PADDING).sum(1) - 1  # without <eos>
     labels_BS = _with_blanks(targets_BL.clamp(min=0))
