@@ -77,10 +77,11 @@ class SearchOptions:
         lists = {"hotwords": read_hotwords(self.hotwords), "phrases": self.phrase_list()}
         return {"engine": self.engine, "lm": self.lm, **lists, **self.settings}
 
-    def job_arguments(self, **settings: Any) -> tuple[Any, ...]:
-        """The arguments of `Job` after the model; `settings` are further arguments of `Recognizer.load`."""
+    def load_options(self, **settings: Any) -> dict[str, Any]:
+        """The fields of `LoadOptions` except the model; `settings` are further settings."""
         settings = {"engine": self.engine, **self.settings, **settings}
-        return self.lm, tuple(read_hotwords(self.hotwords)), tuple(settings.items()), tuple(self.phrase_list())
+        lists = {"hotwords": tuple(read_hotwords(self.hotwords)), "phrases": tuple(self.phrase_list())}
+        return {"lm": self.lm, "settings": tuple(settings.items()), **lists}
 
     def phrase_list(self) -> list[str]:
         """The phrases of the file and of the command line."""

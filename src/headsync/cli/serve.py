@@ -41,9 +41,9 @@ class ModelGroup:
     def chosen(self, search: options.SearchOptions) -> tuple[ModelOptions, ...]:
         from headsync.server.model_service import ModelOptions
 
-        shared = search.job_arguments(threads=self.threads)
+        shared = search.load_options(threads=self.threads)
         names: list[str | None] = [*self.models] if self.models else [None]
-        return tuple(ModelOptions(name, *shared, batching=not self.no_batching) for name in names)
+        return tuple(ModelOptions(name, **shared, batching=not self.no_batching) for name in names)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def transcribe(
     if batch.manifest:
         from headsync.batch_transcription import Job
 
-        _transcribe_manifest(Job(model, *search.job_arguments(nbest=nbest)), batch)
+        _transcribe_manifest(Job(model, **search.load_options(nbest=nbest)), batch)
     else:
         recognizer = load_model.load_recognizer(model, **search.arguments(), nbest=nbest)
         _transcribe_files(recognizer, files, format, realtime)

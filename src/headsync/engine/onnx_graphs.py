@@ -100,9 +100,9 @@ class Decode(nn.Module):
         written, outcomes = [], []
         seen = zip(memory, states, strict=True)
         for layer, own in zip(decoder.layers, pool, strict=True):
-            x_BE, queries_keys_values = _look_back(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
+            x_BE, queries_keys_values = _attend_to_tokens(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
             if layer.attends:
-                x_BE, attended = _listen(layer, x_BE, *next(seen), AttentionWindow(*window))
+                x_BE, attended = _attend_to_frames(layer, x_BE, *next(seen), AttentionWindow(*window))
                 outcomes.append(attended)
             x_BE = x_BE + layer.feedforward(x_BE)
             written.append(queries_keys_values)
@@ -116,7 +116,7 @@ class Decode(nn.Module):
         )
 
 
-def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
+def _attend_to_tokens(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
     """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one."""
     attention = layer.self_attention
     width = pool.keys_PHD.shape[2]
@@ -130,8 +130,8 @@ def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLay
     return x_BE + attention.out(context_BE), own_B3E
 
 
-def _listen(
+def _attend_to_frames(
     layer: DecoderLayer, x_BE: Tensor, memory: tuple[Tensor, ...], state: MechanismState, window: AttentionWindow
 ) -> tuple[Tensor, Attended]:
     keys, values = (part_TMHD.permute(1, 2, 0, 3) for part_TMHD in memory)
-    return layer.listen(x_BE, (keys, values), state, window)
+    return layer.attend_to_frames(x_BE, (keys, values), state, window)

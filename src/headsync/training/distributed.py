@@ -111,14 +111,14 @@ def meeting(store: Store, rank: int, count: int) -> str:
     if rank == 0:
         store.set("headsync/name", own)
         answers = [store.get(f"headsync/{own}/{other}").decode() for other in range(1, count)]
-        store.set(f"headsync/{own}/heard", " ".join(answers))
+        store.set(f"headsync/{own}/replies", " ".join(answers))
         return own
     while True:
         name = store.get("headsync/name").decode()
         store.set(f"headsync/{name}/{rank}", own)
         with suppress(dist.DistStoreError):
-            store.wait([f"headsync/{name}/heard"], PATIENCE)
-            if own in store.get(f"headsync/{name}/heard").decode().split():
+            store.wait([f"headsync/{name}/replies"], PATIENCE)
+            if own in store.get(f"headsync/{name}/replies").decode().split():
                 return name
         time.sleep(0.05)
 
