@@ -33,24 +33,24 @@ class PoolLayer(NamedTuple):
     hidden_BP: Tensor  # a large negative number if a token does not belong to the hypothesis, else 0
 
 
-class Embed(nn.Module):
-    """Feature frames to embedded encoder frames."""
+class _Graph(nn.Module):
+    """The base class of graphs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+
+
+class Embed(_Graph):
+    """Feature frames to embedded encoder frames."""
 
     def forward(self, features_BTF: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         embedded, after = self.model.encoder.embed(features_BTF, state)
         return embedded, *after
 
 
-class Encode(nn.Module):
+class Encode(_Graph):
     """A window of the encoder, CTC, and the decoder's keys and values of the frames."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, x_BWE: Tensor, length_B: Tensor, centre: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state, centre)
@@ -64,12 +64,8 @@ class Encode(nn.Module):
         return keys, torch.stack([cross.value(frames_BTE) for cross in layers], 1)
 
 
-class Places(nn.Module):
+class Places(_Graph):
     """The positional terms of the keys and values of frames: (N, T, E) each."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, place_T: Tensor) -> tuple[Tensor, Tensor]:
         layers = [layer.cross for layer in self.model.decoder.attending]
@@ -78,12 +74,8 @@ class Places(nn.Module):
         return keys, torch.stack([places_TE @ cross.value.weight.T for cross in layers])
 
 
-class Decode(nn.Module):
+class Decode(_Graph):
     """One output step of every hypothesis."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(
         self,
