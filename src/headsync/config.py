@@ -89,12 +89,11 @@ class DecoderConfig:
     reach: float = 0.0  # share of the threshold that a loss raises the sums to; 0 disables it: ACS, DACS, HS-DACS
     normalised: bool = False  # divide the weights of a step by their sum; the paper does not: ACS, DACS, HS-DACS
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
-    chunk_frames: int = 4  # w: MoChA, MMA-MoChA
     heads: int = 0  # H; 0: as many as network.heads
     frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames)
+        _at_least(1, layers=self.layers)
         _at_least(0, heads=self.heads, reach=self.reach)
         _positive(threshold=self.threshold, sharpness=self.sharpness)
 

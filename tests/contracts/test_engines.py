@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from headsync.attention import MECHANISMS
-from headsync.attention.bernoulli import MMA
+from headsync.attention.bernoulli import MMA, MoChA
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.engine import Memory, Window, load_engine
 from headsync.engine.export import export_model, write_graphs
@@ -29,9 +29,10 @@ VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))
 
 @pytest.fixture(autouse=True, scope="module")
 def _heads_wait() -> Iterator[None]:
-    """Heads of MMA-MoChA wait for each other within the few frames of these tests."""
+    """Heads of MMA-MoChA wait for each other, and chunks end, within the few frames of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MMA, "wait_frames", 3)
+        patch.setattr(MoChA, "chunk_frames", 2)
         yield
 
 
@@ -40,7 +41,7 @@ def exported(path: Path, attention: str = "hs-dacs", encoder: EncoderConfig = En
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=24, kernels=4),
         encoder=encoder,
-        decoder=DecoderConfig(layers=2, attention=attention, energy_bias=-1.0, chunk_frames=2),
+        decoder=DecoderConfig(layers=2, attention=attention, energy_bias=-1.0),
     )
     model = scrambled(Model(config, NUM_MEL, VOCABULARY.size)).float()
     noise = np.random.default_rng(1).standard_normal((50, NUM_MEL)).astype(np.float32)
@@ -60,7 +61,7 @@ def exported_moonshine(
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=24, family="moonshine"),
         encoder=encoder,
-        decoder=DecoderConfig(2, attention, energy_bias=-1.0, chunk_frames=2, frame_positions=False),
+        decoder=DecoderConfig(2, attention, energy_bias=-1.0, frame_positions=False),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size)).float()
     save_folder(path, config, VOCABULARY, Statistics.identity(config.columns))

@@ -33,6 +33,7 @@ from headsync.config import DecoderConfig
 
 NOISE = 1.0  # deviation of the noise on energies in training, as published
 HEAD_DROP = 0.5  # probability that a monotonic head is dropped in training, as published
+CHUNK_FRAMES = 4  # w of MoChA, as published
 WAIT_FRAMES = 8  # eps, the longest wait of a head for the others in a stream, as published
 
 
@@ -112,9 +113,10 @@ class MoChA(HMA):
     The energies of the chunk are q A k^T / sqrt(d_k), with a learned matrix A for each head.
     """
 
+    chunk_frames = CHUNK_FRAMES
+
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
-        self.chunk_frames = config.chunk_frames
         self.chunk_HDD = nn.Parameter(torch.eye(width).repeat(heads, 1, 1))
 
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:

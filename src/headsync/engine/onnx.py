@@ -26,7 +26,7 @@ NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
     "network": ("family", "width", "heads", "feedforward", "kernels"),
     "encoder": ("layers", "left_frames", "centre_frames", "right_frames", "mode"),
-    "decoder": ("layers", "attention", "heads", "chunk_frames"),
+    "decoder": ("layers", "attention", "heads"),
 }
 FORMAT = 2  # of the graphs; since 2 each row has a threshold
 PLACES_AT_ONCE = 64  # frames by which the table of places grows
