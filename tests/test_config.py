@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from headsync.config import Config, DataConfig, TrainingConfig
+from headsync.config import TABLES_OF_KIND, Config, DataConfig, TrainingConfig
 from headsync.endpointing.endpointer import build_endpointer
 from headsync.errors import ConfigError
 from headsync.frontend.frame_rate import LOG_MEL
 from headsync.recipe import dump, load_config
+
+MOST_SETTINGS = 80
 
 
 def load(folder: Path, text: str, *overrides: str) -> Config:
@@ -229,7 +231,7 @@ def test_a_recipe_that_extends_nothing_or_itself_is_an_error(tmp_path: Path) -> 
 
 def test_sinusoids_and_reused_left_frames_exclude_each_other(tmp_path: Path) -> None:
     text = '[encoder]\nmode = "reuse"\npositions = "sinusoids"'
-    assert complaint(tmp_path, text).startswith('encoder.positions = "sinusoids" needs mode')
+    assert complaint(tmp_path, text).startswith('encoder.positions = "sinusoids" requires mode')
 
 
 def test_no_energy_bias_is_written_as_a_word(tmp_path: Path) -> None:
@@ -270,3 +272,14 @@ def test_a_dumped_config_loads_unchanged(
     path = tmp_path_factory.getbasetemp() / "round-trip.toml"
     path.write_bytes(dump(config).encode())
     assert load_config(path) == config
+
+
+def test_the_number_of_settings_does_not_grow() -> None:
+    """Every value of a recipe counts once: `kind`, and each field of each table. No field may hold a collection."""
+    tables = {name: vars(table) for name, table in vars(Config()).items() if is_dataclass(table)}
+    assert tables.keys() == {name for names in TABLES_OF_KIND.values() for name in names}
+    assert vars(Config()).keys() - tables.keys() == {"kind"}
+    assert all(isinstance(value, str | int | float) for table in tables.values() for value in table.values())
+    count = 1 + sum(len(table) for table in tables.values())
+    assert count <= MOST_SETTINGS
+    assert f"A recipe has {count} settings" in (ROOT / "docs/reference/recipe.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ from headsync.errors import ConfigError, DataError, HeadsyncError
 from headsync.events import Final
 from headsync.frontend.audio import stream_audio
 from headsync.model_folder import CARD, find_named
-from headsync.recognizer import Recognizer
+from headsync.recognizer import LoadOptions, Recognizer
 
 PER_TASK = 8  # utterances in a task
 _TASKS_PER_WORKER = 3  # submitted at a time, so that no worker waits
@@ -38,18 +38,8 @@ Run = Callable[["Job", Sequence[Utterance]], Iterator[Line]]
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(LoadOptions):
     """A model and its settings; a value, so that any process can load it."""
-
-    model: str | None = None
-    lm: Path | None = None
-    hotwords: tuple[tuple[str, float], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
-    phrases: tuple[str, ...] = ()
-
-    def load(self) -> Recognizer:
-        lists: dict[str, Any] = {"hotwords": self.hotwords, "phrases": self.phrases}
-        return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
 
     def identity(self) -> Identity:
         """Everything that the text of a recording depends on: model, language model and settings."""

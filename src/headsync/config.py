@@ -15,6 +15,7 @@ from headsync.frontend.frame_rate import LOG_MEL, NUM_MEL, NUM_PITCH, WAVEFORM, 
 
 HOTWORD_BOOST = 2.0  # default, in log probability
 MOST_HYPOTHESES = 1000  # in a beam; the paper's widest has 60
+TRIGGER_FRAMES = 8  # triggered attention: encoder frames after its CTC spike that a step may attend to
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         if self.positions == "sinusoids" and self.mode == "reuse":
-            raise ConfigError('positions = "sinusoids" needs mode = "isolated", "contextual" or "full"')
+            raise ConfigError('positions = "sinusoids" requires mode = "isolated", "contextual" or "full"')
         _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
         _at_least(0, left_frames=self.left_frames, right_frames=self.right_frames)
         if self.varied_frames:
@@ -85,18 +86,14 @@ class DecoderConfig:
     attention: str = "hs-dacs"
     threshold: float = 1.0  # of each head; HS-DACS halts at H times this
     energy_bias: float | None = -3.0  # initial value of a learned bias of the energies; "none": no bias (the paper)
-    reach: float = 0.0  # share of the threshold up to which training draws the sums, 0: not at all: ACS, DACS, HS-DACS
+    reach: float = 0.0  # share of the threshold that a loss raises the sums to; 0 disables it: ACS, DACS, HS-DACS
     normalised: bool = False  # divide the weights of a step by their sum; the paper does not: ACS, DACS, HS-DACS
     sharpness: float = 1.0  # factor of the energies at the end of training: HMA, MoChA, MMA-MoChA
-    chunk_frames: int = 4  # w: MoChA, MMA-MoChA
-    wait_frames: int = 8  # eps, longest wait of a head for the others in a stream: MMA-MoChA
-    trigger_frames: int = 8  # look-ahead behind the CTC spike: triggered attention
     heads: int = 0  # H; 0: as many as network.heads
     frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers, chunk_frames=self.chunk_frames)
-        _at_least(0, wait_frames=self.wait_frames, trigger_frames=self.trigger_frames)
+        _at_least(1, layers=self.layers)
         _at_least(0, heads=self.heads, reach=self.reach)
         _positive(threshold=self.threshold, sharpness=self.sharpness)
 
@@ -119,19 +116,13 @@ class DecodingConfig:
     confidence_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(1, nbest=self.nbest)
-        _at_least(1, beam=self.beam, lookahead_frames=self.lookahead_frames)
-        _at_least(0, token_frames=self.token_frames)
-        if self.beam > MOST_HYPOTHESES:
-            raise ConfigError(f"beam = {self.beam} must be at most {MOST_HYPOTHESES}")
+        _at_least(1, nbest=self.nbest, beam=self.beam, lookahead_frames=self.lookahead_frames)
+        _at_least(0, token_frames=self.token_frames, ctc_weight=self.ctc_weight, end_weight=self.end_weight)
+        _at_least(0, lm_weight=self.lm_weight)
+        _at_most(MOST_HYPOTHESES, beam=self.beam)
+        _at_most(1, ctc_weight=self.ctc_weight, end_weight=self.end_weight)
         _finite(length_bonus=self.length_bonus, lm_weight=self.lm_weight)
         _finite(confidence_scale=self.confidence_scale, confidence_offset=self.confidence_offset)
-        _at_least(0, ctc_weight=self.ctc_weight)
-        if self.ctc_weight > 1:
-            raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which is CTC alone")
-        if not 0 <= self.end_weight <= 1:
-            raise ConfigError(f"end_weight = {self.end_weight} must be between 0 and 1")
-        _at_least(0, lm_weight=self.lm_weight)
 
 
 @dataclass(frozen=True)
@@ -154,8 +145,7 @@ class EndpointConfig:
             limit = f"pause_seconds = {self.pause_seconds}"
             raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {limit}")
         _fraction(spike_probability=self.spike_probability, onset_probability=self.onset_probability)
-        if self.onset_pair > 1:
-            raise ConfigError(f"onset_pair = {self.onset_pair} must be at most 1, which disables it")
+        _at_most(1, onset_pair=self.onset_pair)
 
 
 @dataclass(frozen=True)
@@ -183,9 +173,8 @@ class TrainingConfig:
     match_updates: int = 0  # first updates, which match each decoder layer to that of start_from; 0: no matching
     seed: int = 1
     epochs: int = 100
-    shortest_first: bool = False  # the first pass in order of length: alignments are easiest to find in short strings
     epochs_per_pass: int = 1  # more than 1: measure and keep weights several times in a pass over a large corpus
-    patience: int = 0  # epochs without a better `criterion` before stopping; 0: never
+    patience: int = 0  # epochs without improvement before training stops; 0: never
     batch_frames: int = 12_000  # feature frames of an update, padding included, over all processes and parts
     accumulate: int = 1  # parts into which a process splits its share of a batch; more need less memory
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; sums stay float32
@@ -201,26 +190,25 @@ class TrainingConfig:
     speeds: str = ""  # every pass uses every utterance at each of these speeds, such as "0.9 1.0 1.1"
     frequency_mask_bins: int = 0  # SpecAugment: widest of two bands to mask; 0: none
     time_mask_frames: int = 0  # SpecAugment: longest of two spans to mask; 0: none
-    time_warp_frames: int = 0  # W: a point of each utterance is moved by up to this many frames
+    time_warp_frames: int = 0  # SpecAugment: W, maximum shift of a random frame
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, average=self.average)
-        _at_least(1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass)
-        _at_least(1, accumulate=self.accumulate)
+        _at_least(
+            1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass, accumulate=self.accumulate
+        )
         try:
             _at_least(0.5, speeds=min(self.all_speeds))
         except ValueError:
-            raise ConfigError(f'speeds = "{self.speeds}" must be numbers with spaces between') from None
+            raise ConfigError(f'speeds = "{self.speeds}" must be numbers separated by spaces') from None
         _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
         _at_least(0, frequency_mask_bins=self.frequency_mask_bins, time_mask_frames=self.time_mask_frames)
-        _at_least(0, time_warp_frames=self.time_warp_frames)
-        _at_least(0, checkpoint_seconds=self.checkpoint_seconds, match_updates=self.match_updates)
-        self._check_start()
+        _at_least(0, time_warp_frames=self.time_warp_frames, checkpoint_seconds=self.checkpoint_seconds)
+        _at_least(0, match_updates=self.match_updates, ctc_weight=self.ctc_weight)
+        _at_most(1, ctc_weight=self.ctc_weight)
         _fraction(label_smoothing=self.label_smoothing)
-        _at_least(0, ctc_weight=self.ctc_weight)
-        if self.ctc_weight > 1:
-            raise ConfigError(f"ctc_weight = {self.ctc_weight} must be at most 1, which trains the encoder alone")
         _positive(noam_factor=self.noam_factor)
+        self._check_start()
 
     def _check_start(self) -> None:
         """Check the settings that require a model to start from."""
@@ -321,6 +309,12 @@ def _at_least(least: float, **values: float) -> None:
     for name, value in values.items():
         if not value >= least:
             raise ConfigError(f"{name} = {value} must be at least {least}")
+
+
+def _at_most(most: float, **values: float) -> None:
+    for name, value in values.items():
+        if not value <= most:
+            raise ConfigError(f"{name} = {value} must be at most {most}")
 
 
 def _positive(**values: float) -> None:

@@ -51,7 +51,7 @@ def pull(source: str, name: str | None = None, offline: bool = False, progress: 
     staging = cache_folder() / f"{name}.download"
     try:
         staging.mkdir(parents=True, exist_ok=True)
-        _download_folder(address, staging, folder, progress or _ignore)
+        _download_folder(address, staging, folder, progress or (lambda _name, _count: None))
         origin.write_text(address, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(staging, folder)
@@ -234,7 +234,3 @@ def _sha256(path: Path) -> str:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _ignore(name: str, count: int) -> None:
-    """Ignore the progress."""

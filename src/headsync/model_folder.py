@@ -1,7 +1,7 @@
 """A model is a folder that loads by its path alone.
 
     weights.safetensors      the network, in single precision or half
-    config.toml              its sizes and its decoding settings
+    config.toml              its recipe: sizes, decoding and endpointing
     vocabulary.json          its tokens
     statistics.safetensors   mean and deviation of its features
     README.md                the model card

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -88,8 +88,9 @@ class Recognizer:
         folder = _with_sizes(folder, given)
         threshold = _checked_threshold(given.pop("threshold", None))
         config, endpoint = changed_settings(folder.config.decoding, folder.config.endpoint, given)
-        if given.get("lm_weight") and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
-            raise ConfigError(f"lm_weight = {given['lm_weight']} requires a language model; pass one as lm")
+        for name in ("lm_weight", "lm_use"):
+            if given.get(name) and lm is None and not (folder.path / LANGUAGE_MODEL).exists():
+                raise ConfigError(f"{name} = {given[name]} requires a language model; pass one as lm")
         network = load_engine(folder, threads, engine)
         language = _language_model(folder, config, lm)
         return cls(folder, network, config, language, hotwords, endpoint, phrases, threshold)
@@ -156,6 +157,21 @@ class Recognizer:
         for samples, rate in _pieces(audio, sample_rate):
             events += session.push(samples, rate)
         return [event for event in events + session.finish() if isinstance(event, Final)]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """The arguments of `Recognizer.load` as a value."""
+
+    model: str | None = None
+    lm: Path | None = None
+    hotwords: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()  # all other arguments
+    phrases: tuple[str, ...] = ()
+
+    def load(self) -> Recognizer:
+        lists: dict[str, Any] = {"hotwords": self.hotwords, "phrases": self.phrases}
+        return Recognizer.load(self.model, lm=self.lm, **lists, **dict(self.settings))
 
 
 class Session:
@@ -249,7 +265,7 @@ class Session:
 def changed_settings(
     decoding: DecodingConfig, endpoint: EndpointConfig, given: Mapping[str, Any], where: str = "", prefix: str = ""
 ) -> tuple[DecodingConfig, EndpointConfig]:
-    """The settings with those in `changes` replaced, by name; `where` and `prefix` are for errors, as in `build`."""
+    """The settings with those in `given` replaced, by name; `where` and `prefix` are for errors, as in `build`."""
     names = {field.name for field in fields(EndpointConfig)}
     of_endpoint = {name: value for name, value in given.items() if name in names}
     of_decoding = {name: value for name, value in given.items() if name not in names}

@@ -39,7 +39,6 @@ __all__ = [
     "random_case",
 ]
 
-
 CERTAIN = 1e9  # a scale of energies at which every sigmoid is 0 or 1, and every softmax selects one frame
 
 

@@ -24,11 +24,12 @@ sizes = st.fixed_dictionaries({"steps": st.integers(1, 5), "frames": st.integers
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
-def build(
-    kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, **options: float | str
-) -> Bernoulli:
-    config = DecoderConfig(energy_bias=bias, **options)  # type: ignore[arg-type]
-    return scrambled(kind(config, heads, width))
+def build(kind: type[Bernoulli], heads: int = 1, width: int = 4, bias: float = 0.0, **frames: int) -> Bernoulli:
+    """`frames`: the chunk of MoChA and MMA-MoChA, and the wait of MMA-MoChA."""
+    mechanism = scrambled(kind(DecoderConfig(energy_bias=bias), heads, width))
+    for name, value in frames.items():
+        setattr(mechanism, name, value)
+    return mechanism
 
 
 def stopping(mechanism: Bernoulli, case: Case, head: int = 0) -> np.ndarray:

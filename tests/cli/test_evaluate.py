@@ -38,7 +38,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["unstable partial words"] == "0.00%"
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
     decoding |= {"centre_ms": 240.0, "right_ms": None}
-    decoding |= {"lm": None, "lm_weight": None, "hotwords": [], "phrases": [], "engine": "auto"}
+    decoding |= {"lm": None, "lm_weight": None, "lm_use": None, "hotwords": [], "phrases": [], "engine": "auto"}
     assert says.asked == {"model": "some-model", **decoding}
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["error_rate"] == pytest.approx(1 / 3, abs=1e-4)

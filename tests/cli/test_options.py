@@ -47,6 +47,10 @@ def test_phrases_stand_on_lines_and_on_the_command_line(tmp_path: Path) -> None:
         SearchOptions(phrases=tmp_path / "none.txt").arguments()
 
 
+def test_a_language_model_may_rescore_the_final_hypotheses() -> None:
+    assert SearchOptions(lm_use="rescoring").arguments()["lm_use"] == "rescoring"
+
+
 def test_invalid_hotwords_are_errors(tmp_path: Path) -> None:
     file = tmp_path / "hotwords.txt"
     with pytest.raises(DataError, match=r"hotwords.txt: the hotwords cannot be read"):
@@ -63,6 +67,7 @@ def test_invalid_hotwords_are_errors(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--lm-weight", 0.5), "--lm-weight = 0.5 requires a language model; pass one as --lm"),
+        (("--lm-use", "rescoring"), "--lm-use = rescoring requires a language model; pass one as --lm"),
         (("--lm", "nowhere/lm"), "nowhere/lm: no such language model; check the path"),
         (("--beam", 100_000), "--beam = 100000 must be at most "),
         (("--endpoint", "pause=3,length=2"), "--endpoint length = 2.0 must be at least --endpoint pause = 3.0"),

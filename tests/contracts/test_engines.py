@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from headsync.attention import MECHANISMS
+from headsync.attention.bernoulli import MMA, MoChA
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.engine import Memory, Window, load_engine
 from headsync.engine.export import export_model, write_graphs
@@ -25,12 +27,21 @@ from random_weights import scrambled
 VOCABULARY = Vocabulary("characters", ("<space>", *"abcdefgh"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _heads_wait() -> Iterator[None]:
+    """Heads of MMA-MoChA wait for each other, and chunks end, within the few frames of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MMA, "wait_frames", 3)
+        patch.setattr(MoChA, "chunk_frames", 2)
+        yield
+
+
 def exported(path: Path, attention: str = "hs-dacs", encoder: EncoderConfig = EncoderConfig(2, 5, 3, 2)) -> ModelFolder:  # noqa: B008
     """A small model whose every weight is random, with its graphs."""
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=24, kernels=4),
         encoder=encoder,
-        decoder=DecoderConfig(layers=2, attention=attention, energy_bias=-1.0, chunk_frames=2, wait_frames=3),
+        decoder=DecoderConfig(layers=2, attention=attention, energy_bias=-1.0),
     )
     model = scrambled(Model(config, NUM_MEL, VOCABULARY.size)).float()
     noise = np.random.default_rng(1).standard_normal((50, NUM_MEL)).astype(np.float32)
@@ -50,7 +61,7 @@ def exported_moonshine(
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=24, family="moonshine"),
         encoder=encoder,
-        decoder=DecoderConfig(2, attention, energy_bias=-1.0, chunk_frames=2, wait_frames=3, frame_positions=False),
+        decoder=DecoderConfig(2, attention, energy_bias=-1.0, frame_positions=False),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size)).float()
     save_folder(path, config, VOCABULARY, Statistics.identity(config.columns))

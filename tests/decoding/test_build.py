@@ -12,6 +12,7 @@ from fakes_engine import TableEngine
 from headsync.attention import MECHANISMS
 from headsync.config import (
     HOTWORD_BOOST,
+    TRIGGER_FRAMES,
     Config,
     DecoderConfig,
     DecodingConfig,
@@ -42,7 +43,7 @@ WORDS = Vocabulary("words", ("<unk>", "one", "two"))
 
 
 def built(attention: str, **settings: float) -> object:
-    config = Config(decoder=DecoderConfig(attention=attention, trigger_frames=7))
+    config = Config(decoder=DecoderConfig(attention=attention))
     return build_search(TableEngine(0), config, DecodingConfig(lookahead_frames=5, **settings), CHARACTERS)
 
 
@@ -53,7 +54,7 @@ def test_every_mechanism_has_its_search(attention: str) -> None:
     assert type(searching) is kinds.get(attention, Search)
     assert (searching.config.beam, searching.end) == (3, 5)  # type: ignore[attr-defined]
     if isinstance(searching, TriggeredSearch):
-        assert searching.ahead == 7
+        assert searching.ahead == TRIGGER_FRAMES
     if type(searching) is Search:
         assert searching.limit is LIMITS[attention]
 
@@ -175,7 +176,7 @@ def test_with_the_encoder_s_block_as_the_clock_no_cutting_changes_anything(atten
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
         encoder=EncoderConfig(2, left_frames=5, centre_frames=5, right_frames=2),
-        decoder=DecoderConfig(2, name, trigger_frames=2),
+        decoder=DecoderConfig(2, name),
     )
     decoding = DecodingConfig(
         beam=3, policy=rules or "gated", lookahead_frames=4, length_bonus=2.0,

@@ -15,9 +15,8 @@ from fakes_engine import TableEngine, nothing_heard, spikes_of
 from headsync.config import Config, DecoderConfig, DecodingConfig
 from headsync.decoding import scoring
 from headsync.decoding.build import build_phrases, build_search
-from headsync.decoding.event_builder import _common_prefix
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
-from headsync.decoding.phrase_text import PhraseText
+from headsync.decoding.phrase_text import PhraseText, common_prefix
 from headsync.decoding.phrases import START, UNFINISHED, Phrases
 from headsync.text.vocabulary import Vocabulary
 from reference import phrases as literal
@@ -39,7 +38,7 @@ cuts = st.lists(st.integers(1, FRAMES), max_size=5).map(sorted)
 
 def built(vocabulary: Vocabulary, kind: tuple[str, str], phrases: list[str], seed: int, **given: Any) -> Any:
     decoding = DecodingConfig(policy=kind[1], lookahead_frames=4, **given)  # type: ignore[arg-type]
-    config = Config(decoder=DecoderConfig(attention=kind[0], trigger_frames=3))
+    config = Config(decoder=DecoderConfig(attention=kind[0]))
     search = build_search(TableEngine(seed, vocabulary.size), config, decoding, vocabulary, phrases=phrases)
     return replace(search, most_tokens_per_frame=0.3)
 
@@ -76,7 +75,7 @@ def test_only_phrases_are_printed_and_what_is_committed_stays(
     beam_now, committed = search.start(), []
     for frames in arrivals:
         beam_now = search.advance(beam_now, speech.up_to(frames), final=False)
-        tokens = _common_prefix([h.tokens for h in (*beam_now.live, *beam_now.ended)])
+        tokens = common_prefix([h.tokens for h in (*beam_now.live, *beam_now.ended)])
         words = [span.text for span in printed.committed(tokens)]
         assert words[: len(committed)] == committed
         committed = words

@@ -17,9 +17,11 @@ from safetensors.torch import save_file
 from fakes_engine import Bigrams, ReadingEngine, TableEngine, nothing_heard, spoken
 from headsync import Final, Partial, Recognizer
 from headsync.attention import MECHANISMS
+from headsync.attention.bernoulli import MMA
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, EndpointConfig, NetworkConfig
 from headsync.corpora import toy
 from headsync.corpora.manifest import read_manifest
+from headsync.decoding import build
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, SpeechFrames
 from headsync.decoding.lookahead import LIMITS
@@ -92,7 +94,7 @@ def both(
     )  # fmt: skip
     paper: Published = LabelByLabel(*settings)
     if folder.config.decoder.attention == "triggered":
-        paper = FrameByFrame(*settings, ahead=folder.config.decoder.trigger_frames)
+        paper = FrameByFrame(*settings, ahead=build.TRIGGER_FRAMES)
     elif folder.config.decoder.attention == "bs-dec":
         paper = BlockByBlock(*settings, block=folder.config.encoder.centre_frames)
     return finals[0], paper
@@ -120,10 +122,12 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
 @pytest.mark.parametrize("attention", sorted({*MECHANISMS} - {"hs-dacs", "dacs", "acs"}))
 @pytest.mark.parametrize(("beam", "ctc"), [(1, 0.3), (3, 0.0), (3, 0.4)])
 def test_the_published_policy_of_the_other_mechanisms(
-    tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
+    tmp_path: Path, attention: str, seed: int, beam: int, ctc: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Monotonic, triggered, blockwise and offline attention; pushed at once and in chunks."""
-    folder, model = random_model(tmp_path, attention, seed, wait_frames=3, trigger_frames=2)
+    monkeypatch.setattr(MMA, "wait_frames", 3)
+    monkeypatch.setattr(build, "TRIGGER_FRAMES", 2)
+    folder, model = random_model(tmp_path, attention, seed)
     ctc = 0.2 if attention == "triggered" and not ctc else ctc  # which cannot do without
     decoding = DecodingConfig(
         policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4,

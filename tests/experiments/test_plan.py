@@ -27,7 +27,7 @@ seeds = [1, 2]
 [[choice]]
 name = "A, wide"
 of = "A"
-settings = { "network.width" = 32, "training.shortest_first" = true }
+settings = { "network.width" = 32, "training.average" = 2 }
 """
 
 
@@ -41,7 +41,7 @@ def test_a_choice_has_the_settings_of_its_system_and_its_own(tmp_path: Path) -> 
     plan = read_plan(written(tmp_path, PLAN))
     assert [system.seeds for system in plan.systems] == [(1,), (1, 2)]
     config = load_config(plan.recipe, overrides(plan.settings_of(plan.choices[0])))
-    assert (config.decoder.attention, config.network.width, config.training.shortest_first) == ("dacs", 32, True)
+    assert (config.decoder.attention, config.network.width, config.training.average) == ("dacs", 32, 2)
 
 
 @pytest.mark.parametrize(

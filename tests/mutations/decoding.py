@@ -153,7 +153,7 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "words are committed that hypotheses do not share",
         "decoding/event_builder.py",
-        "tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])",
+        "tokens = common_prefix([h.tokens for h in (*beam.live, *beam.ended)])",
         "tokens = beam.best.tokens",
         STREAM,
     ),

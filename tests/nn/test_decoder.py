@@ -26,7 +26,7 @@ mechanisms = pytest.mark.parametrize("name", MECHANISMS)
 
 
 def build(name: str, threshold: float = 1.0, seed: int = 0, **settings: Any) -> Decoder:
-    config = DecoderConfig(LAYERS, name, threshold, energy_bias=-1.0, wait_frames=100, **settings)
+    config = DecoderConfig(LAYERS, name, threshold, energy_bias=-1.0, **settings)
     return scrambled(Decoder(config, NETWORK, CLASSES), seed)
 
 

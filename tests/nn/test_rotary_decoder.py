@@ -19,7 +19,7 @@ from random_weights import scrambled
 
 
 def build(name: str, seed: int = 0) -> RotaryDecoder:
-    config = DecoderConfig(LAYERS, name, energy_bias=-1.0, wait_frames=100, frame_positions=False)
+    config = DecoderConfig(LAYERS, name, energy_bias=-1.0, frame_positions=False)
     return scrambled(RotaryDecoder(config, replace(NETWORK, family="moonshine"), CLASSES), seed)
 
 

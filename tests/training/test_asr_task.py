@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -299,20 +298,6 @@ def test_parts_of_a_pass_are_measured_and_hold_every_utterance_once(recipe: Path
         assert sorted(index for batch in indices for index in batch) == list(range(len(task.train)))
         passes.append(indices)
     assert passes[0] != passes[1]
-
-
-def test_only_the_first_pass_comes_in_order_of_length(recipe: Path, tmp_path: Path) -> None:
-    overrides = [f"training.folder={tmp_path}", "training.shortest_first=true", "training.epochs_per_pass=2"]
-    task: Any = start(load_config(recipe, overrides), say=lambda _: None).task
-
-    def seconds_of_pass(number: int) -> list[float]:
-        batches = [*task.rows(2 * number), *task.rows(2 * number + 1)]
-        return [max(task.train[index].seconds for index in batch) for batch in batches]
-
-    # Lengths are scattered by up to a tenth before they are put in order, so that neighbours change.
-    first, second = seconds_of_pass(0), seconds_of_pass(1)
-    assert all(later > 0.8 * earlier for earlier, later in itertools.pairwise(first))
-    assert any(later < 0.8 * earlier for earlier, later in itertools.pairwise(second))
 
 
 def test_energies_grow_sharper_after_the_first_phase(recipe: Path, tmp_path: Path) -> None:

@@ -80,14 +80,6 @@ def test_a_batch_holds_utterances_of_like_length_and_batches_come_in_no_order_of
     assert abs(np.corrcoef(lengths, range(len(lengths)))[0, 1]) < 0.5
 
 
-def test_the_shortest_come_first_where_that_is_asked_for() -> None:
-    seconds = np.random.default_rng(1).uniform(1, 10, 400)
-    batches = plan(utterances(seconds.tolist()), 6000, 1, 0, shortest_first=True)
-    assert in_order(batches) == list(range(400))
-    lengths = [seconds[b].mean() for b in batches]
-    assert lengths == sorted(lengths)
-
-
 def test_a_batch_is_filled_up_to_the_last_frame() -> None:
     batches = plan(utterances([1.0] * 10), 500, 1, 0)
     assert [len(batch) for batch in batches] == [5, 5]

@@ -10,12 +10,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -66,11 +64,6 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_checkpoint_without_a_best_epoch_takes_that_of_the_epochs_to_average(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "old", *fresh(1), replace(PROGRESS, leader=None))
-    assert load_checkpoint(tmp_path / "old", *fresh(2), SETTINGS).leader == (0.5, 2)
-
-
 def test_a_checkpoint_brings_back_weights_optimiser_and_counters(saved: Path) -> None:
     expected, its_adam = fresh(1)
     for _ in range(3):
@@ -114,14 +107,6 @@ def test_a_flipped_bit_anywhere_is_one_sentence(saved: Path) -> None:
     for place in range(len(content)):
         saved.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
         complaint(saved)
-
-
-def test_a_checkpoint_without_a_checksum_is_resumed(saved: Path) -> None:
-    with safe_open(saved, "pt") as file:
-        stored = json.loads(file.metadata()["progress"])
-    del stored["sha256"]
-    save_file(load_file(saved), saved, {"progress": json.dumps(stored)})
-    assert load_checkpoint(saved, *fresh(2), SETTINGS) == PROGRESS
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:-1] + b"\x55"])

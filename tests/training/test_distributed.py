@@ -155,7 +155,7 @@ def test_processes_compute_on_gpus_if_there_are_enough(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(1) == torch.device("cuda", 1)
-    with pytest.raises(ConfigError, match="there are 2 GPUs here"):
+    with pytest.raises(ConfigError, match="this machine has 2 GPUs"):
         device_of(2)
 
 

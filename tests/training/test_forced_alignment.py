@@ -97,7 +97,8 @@ def test_a_step_sees_a_few_frames_past_its_token_and_the_end_sees_all(
     for ahead, expected in (
         (0, [[2, 6, 8], [4, 5, 5]]), (1, [[3, 7, 8], [5, 5, 5]]), (4, [[6, 8, 8], [5, 5, 5]])
     ):  # fmt: skip
-        config = replace(Config(), decoder=replace(Config().decoder, attention=name, trigger_frames=ahead))
+        config = replace(Config(), decoder=replace(Config().decoder, attention=name))
+        monkeypatch.setattr(forced_alignment, "TRIGGER_FRAMES", ahead)
         limit = trigger_limits(None, batch, config)  # type: ignore[arg-type]
         assert limit is not None
         assert limit.tolist() == expected

@@ -33,6 +33,8 @@ from headsync.config import DecoderConfig
 
 NOISE = 1.0  # deviation of the noise on energies in training, as published
 HEAD_DROP = 0.5  # probability that a monotonic head is dropped in training, as published
+CHUNK_FRAMES = 4  # w of MoChA, as published
+WAIT_FRAMES = 8  # eps, the longest wait of a head for the others in a stream, as published
 
 
 class Bernoulli(Mechanism):
@@ -111,9 +113,10 @@ class MoChA(HMA):
     The energies of the chunk are q A k^T / sqrt(d_k), with a learned matrix A for each head.
     """
 
+    chunk_frames = CHUNK_FRAMES
+
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__(config, heads, width)
-        self.chunk_frames = config.chunk_frames
         self.chunk_HDD = nn.Parameter(torch.eye(width).repeat(heads, 1, 1))
 
     def _spread(self, alpha_BMLT: Tensor, q_BHLD: Tensor, k_BHTD: Tensor, allowed: Tensor) -> Tensor:
@@ -138,10 +141,8 @@ class MMA(MoChA):
     """
 
     counts_late = True
-
-    def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
-        super().__init__(config, heads, width)
-        self.head_drop, self.wait_frames = HEAD_DROP, config.wait_frames
+    head_drop = HEAD_DROP
+    wait_frames = WAIT_FRAMES
 
     def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned:
         aligned = super().align(q_BHLD, k_BHTD, limit_BL)

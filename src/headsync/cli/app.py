@@ -43,7 +43,7 @@ class _ErrorHandler(TyperGroup):
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            print_error("This command requires PyTorch, which is not installed: pip install 'headsync[train]'.")
+            print_error("This command requires PyTorch: pip install 'headsync[train]'.")
         except (HeadsyncError, OSError) as error:
             print_error(error)
         raise typer.Exit(_FAILED)

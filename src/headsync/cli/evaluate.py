@@ -94,7 +94,7 @@ class DelayOptions:
 
 @dataclass(frozen=True)
 class ReferenceTimes:
-    """Reference word times: a file, forced alignment, or what lies beside the manifest."""
+    """Reference word times: a file, forced alignment, or a file beside the manifest."""
 
     times: Annotated[
         Path | None, typer.Option(help="Reference word times (CTM, JSON or a folder of TextGrids) for delays.")

@@ -29,15 +29,9 @@ def load_recognizer(
         return Recognizer.load(model, lm=lm, hotwords=hotwords, phrases=phrases, **settings)
 
 
+_SAME_NAME = ("beam", "ctc_weight", "lm", "lm_weight", "lm_use", "nbest", "threshold", "centre_ms", "right_ms")
 _OPTIONS = {
-    "beam": "--beam",
-    "ctc_weight": "--ctc-weight",
-    "lm": "--lm",
-    "lm_weight": "--lm-weight",
-    "nbest": "--nbest",
-    "threshold": "--threshold",
-    "centre_ms": "--centre-ms",
-    "right_ms": "--right-ms",
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
     "lookahead_frames": "--lookahead",
     "pause_seconds": "--endpoint pause",
     "longest_seconds": "--endpoint length",

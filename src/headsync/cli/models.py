@@ -24,9 +24,7 @@ def _list(context: typer.Context) -> None:
 def pull(
     source: Annotated[str, typer.Argument(help="https:// address of a model folder, or OWNER/NAME on Hugging Face.")],
     name: Annotated[str | None, typer.Option(help="Name of the model; the last part of SOURCE by default.")] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", envvar="HEADSYNC_OFFLINE", help="Only look it up in the cache.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", envvar="HEADSYNC_OFFLINE", help="Use only the cache.")] = False,
 ) -> None:
     """Download a model into the cache; a download that was stopped continues."""
     from rich.console import Console

@@ -30,7 +30,7 @@ ModelName: TypeAlias = Annotated[
 ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only the first utterances, this many.")]
+UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only this many utterances.")]
 NormaliserChoice: TypeAlias = Annotated[
     Literal["none", "words", "english"],
     typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser."),
@@ -50,11 +50,15 @@ class SearchOptions:
     ] = None
     lm: Annotated[Path | None, _option("--lm", help="Language model: a folder or an ARPA file.")] = None
     lm_weight: Annotated[float | None, _option(min=0.0, help="Weight of the language model.")] = None
+    lm_use: Annotated[
+        Literal["fusion", "rescoring"] | None,
+        _option(help="Score every step of the search with the language model, or its final hypotheses."),
+    ] = None
     hotwords: Annotated[
         Path | None, _option(help='Text file of phrases to favour, one per line; a suffix " :3.0" sets the boost.')
     ] = None
     phrases: Annotated[
-        Path | None, _option(help="Text file of the only phrases of the text, one per line; \\[unk] is other speech.")
+        Path | None, _option(help="Text file of the only allowed phrases, one per line; \\[unk] is other speech.")
     ] = None
     phrase: Annotated[list[str] | None, _option(help="A phrase of such a list; repeatable.")] = None
     endpoint: Annotated[
@@ -65,13 +69,19 @@ class SearchOptions:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the search by their names in Python."""
-        given = {"beam": self.beam, "ctc_weight": self.ctc_weight, "lm_weight": self.lm_weight}
-        return given | endpoint_settings(self.endpoint)
+        names = ("beam", "ctc_weight", "lm_weight", "lm_use")
+        return {name: getattr(self, name) for name in names} | endpoint_settings(self.endpoint)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `load_recognizer`."""
         lists = {"hotwords": read_hotwords(self.hotwords), "phrases": self.phrase_list()}
         return {"engine": self.engine, "lm": self.lm, **lists, **self.settings}
+
+    def load_options(self, **settings: Any) -> dict[str, Any]:
+        """The fields of `LoadOptions` except the model; `settings` are further settings."""
+        settings = {"engine": self.engine, **self.settings, **settings}
+        lists = {"hotwords": tuple(read_hotwords(self.hotwords)), "phrases": tuple(self.phrase_list())}
+        return {"lm": self.lm, "settings": tuple(settings.items()), **lists}
 
     def phrase_list(self) -> list[str]:
         """The phrases of the file and of the command line."""

@@ -16,7 +16,7 @@ _Out = Annotated[Path, typer.Argument(help="Folder to write to.")]
 _Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same corpus.")]
 _Threads = Annotated[int, typer.Option(min=1, help="Number of threads.")]
 
-_CORPORA = {  # without options of their own: what they are, and what SOURCE is
+_CORPORA = {  # without further options: descriptions of the corpus and of SOURCE
     "librispeech": (
         "LibriSpeech: every part found, such as train-clean-100 or dev-clean.",
         "The folder LibriSpeech, with any of its parts.",

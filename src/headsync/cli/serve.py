@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,8 +28,7 @@ class ModelGroup:
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--model",
-            help="Name of a shipped model, model folder, or NAME=FOLDER; repeat it to serve several models.",
+            "--model", help="Name of a shipped model, model folder, or NAME=FOLDER; repeat it to serve several models."
         ),
     ] = None
     aliases: Annotated[
@@ -43,11 +41,9 @@ class ModelGroup:
     def chosen(self, search: options.SearchOptions) -> tuple[ModelOptions, ...]:
         from headsync.server.model_service import ModelOptions
 
-        hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
-        settings = tuple(search.settings.items())
-        shared = (search.lm, hotwords, settings, self.threads, not self.no_batching, search.engine, phrases)
+        shared = search.load_options(threads=self.threads)
         names: list[str | None] = [*self.models] if self.models else [None]
-        return tuple(ModelOptions(name, *shared) for name in names)
+        return tuple(ModelOptions(name, **shared, batching=not self.no_batching) for name in names)
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class LogOptions:
 
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"],
-        typer.Option(help="Least severe messages to log; info adds an access log."),
+        typer.Option(help="Lowest level of messages to log; info adds an access log."),
     ] = "warning"
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Lines of text or of JSON.")] = "text"
 
@@ -154,7 +150,7 @@ def serve(
         logs.log_format,
     )
     listen.print_warnings()
-    server.serve(serve_options, _print_addresses)
+    server.serve(serve_options, lambda found: typer.echo(f"Serving at {' and '.join(found)} (Ctrl-C stops)"))
 
 
 def _read_alias(alias: str) -> tuple[str, str]:
@@ -164,13 +160,9 @@ def _read_alias(alias: str) -> tuple[str, str]:
     return name, model
 
 
-def _print_addresses(addresses: Sequence[str]) -> None:
-    typer.echo(f"Serving at {' and '.join(addresses)} (Ctrl-C stops)")
-
-
 def _import_server() -> Any:
     try:
         from headsync.server import serve
     except ModuleNotFoundError as error:
-        raise ConfigError(f"Serving needs the package {error.name}: pip install 'headsync[serve]'.") from error
+        raise ConfigError(f"The server requires {error.name}: pip install 'headsync[serve]'.") from error
     return serve

@@ -17,9 +17,8 @@ from headsync.cli.errors import print_error
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:
-    from headsync.batch_transcription import Job, Run
+    from headsync.batch_transcription import Job
     from headsync.evaluation.timed_session import SessionFactory
-    from headsync.events import Event
     from headsync.frontend.audio import Piece
 
 _STANDARD_INPUT = Path("-")
@@ -72,7 +71,9 @@ def transcribe(
     if len(files) > 1 and format in ("srt", "vtt"):
         raise typer.BadParameter(f"{format} describes one recording; give one file, or use --format json.")
     if batch.manifest:
-        _transcribe_manifest(model, {**search.settings, "nbest": nbest}, search, batch)
+        from headsync.batch_transcription import Job
+
+        _transcribe_manifest(Job(model, **search.load_options(nbest=nbest)), batch)
     else:
         recognizer = load_model.load_recognizer(model, **search.arguments(), nbest=nbest)
         _transcribe_files(recognizer, files, format, realtime)
@@ -104,25 +105,16 @@ def _transcribe_files(recognizer: SessionFactory, files: list[Path], format: _Fo
         raise typer.Exit(1)
 
 
-def _transcribe_manifest(
-    model: str | None, settings: dict[str, object], search: options.SearchOptions, batch: _BatchOptions
-) -> None:
-    from headsync.batch_transcription import Job, here, on_ray
-
-    assert batch.manifest is not None
-    hotwords, phrases = tuple(options.read_hotwords(search.hotwords)), tuple(search.phrase_list())
-    job = Job(model, search.lm, hotwords, (("engine", search.engine), *settings.items()), phrases)
-    out = batch.out or Path(f"{batch.manifest.stem}-transcripts.jsonl")
-    run = here if batch.cluster == "here" else on_ray(batch.workers, batch.address)
-    _run_batch(job, batch.manifest, out, run)
-
-
-def _run_batch(job: Job, manifest: Path, out: Path, run: Run) -> None:
+def _transcribe_manifest(job: Job, batch: _BatchOptions) -> None:
+    from headsync.batch_transcription import here, on_ray
     from headsync.batch_transcription import transcribe as transcribe_all
     from headsync.cli.output import progress_bar
 
+    assert batch.manifest is not None
+    out = batch.out or Path(f"{batch.manifest.stem}-transcripts.jsonl")
+    run = here if batch.cluster == "here" else on_ray(batch.workers, batch.address)
     with progress_bar("utterances") as progress, load_model.option_names():
-        done = transcribe_all(job, manifest, out, run, progress)
+        done = transcribe_all(job, batch.manifest, out, run, progress)
     typer.echo(f"{out}: {done.transcribed} transcribed, {done.before} by earlier runs, {done.failed} failed.")
     if done.failed:
         raise typer.Exit(1)
@@ -151,7 +143,7 @@ def _print_text(recognizer: SessionFactory, pieces: Iterable[Piece], prefix: str
 def _print_document(recognizer: SessionFactory, pieces: Iterable[Piece], file: Path, format: _Format) -> None:
     from headsync.text.subtitles import FORMATS, to_json
 
-    session = stream(recognizer, pieces, _ignore)
+    session = stream(recognizer, pieces, lambda _event: None)
     if format == "json":
         seconds = {"audio_seconds": session.audio_seconds, "computing_seconds": session.computing_seconds}
         rounded = {name: round(value, 3) for name, value in seconds.items()}
@@ -159,7 +151,3 @@ def _print_document(recognizer: SessionFactory, pieces: Iterable[Piece], file: P
     else:
         document = FORMATS[format](session.finals)
     typer.echo(document, nl=False)
-
-
-def _ignore(event: Event) -> None:
-    """A document is printed when it is complete."""

@@ -75,7 +75,7 @@ class Part:
     expected: Expected | None = None
 
     def omit(self, kind: ProblemKind, name: str, what: str) -> None:
-        """Report an utterance or a list that is not used."""
+        """Add a problem: an utterance or a list that is not used."""
         self.problems.append(Problem(self.name, kind, name, what))
 
 

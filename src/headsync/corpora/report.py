@@ -131,7 +131,7 @@ def finish(
     report = CorpusReport(corpus, str(source), sizes, prepared.problems, classes, notes)
     report.save(out)
     if not any(size.utterances for size in report.sizes.values()):
-        raise DataError(f"{report.source}: no utterance can be used; {out / _REPORT} has the reasons.")
+        raise DataError(f"{report.source}: no utterance can be used; see the reasons in {out / _REPORT}.")
     return report
 
 

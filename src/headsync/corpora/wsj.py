@@ -18,15 +18,7 @@ from pathlib import Path
 
 from headsync.corpora.flac import write_flac
 from headsync.corpora.manifest import Progress, write_text
-from headsync.corpora.preparation import (
-    CheckedAudio,
-    CorpusEntry,
-    Expected,
-    Part,
-    Problem,
-    ProblemKind,
-    write_parts,
-)
+from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Expected, Part, Problem, ProblemKind, write_parts
 from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
 from headsync.corpora.sphere import read_sphere
 from headsync.corpora.transcripts import Transcripts
@@ -45,7 +37,7 @@ INDICES = {
 EXPECTED = {"train_si284": Expected(37_416), "test_dev93": Expected(503), "test_eval92": Expected(333)}
 NEWSPAPER = tuple(f"wsj1/doc/lng_modl/lm_train/np_data/{year}/" for year in (87, 88, 89))
 
-_NEVER_PRESSED = "wsj0/si_tr_s/401/"  # listed in the index, but on no disc
+_NOT_RELEASED = "wsj0/si_tr_s/401/"  # listed in the index, but on no disc
 _LISTED = re.compile(r"\s*[0-9_]+:\s*/*(\S+)\s*")
 _SPOKEN = re.compile(r"(.*)\((\w{8})\)\s*")
 _VERBAL = {"%PERCENT": "PERCENT", ".POINT": "POINT", "--DASH": "-DASH"}
@@ -172,7 +164,7 @@ def _index_lines(path: Path) -> Iterator[str]:
     for line in path.read_text(encoding="latin-1").splitlines():
         if (match := _LISTED.fullmatch(line)) and not line.startswith(";"):
             listed = match[1].lower()
-            if not listed.startswith(_NEVER_PRESSED):
+            if not listed.startswith(_NOT_RELEASED):
                 yield listed if listed.endswith(".wv1") else f"{listed}.wv1"
 
 

@@ -1,6 +1,6 @@
 """Attention traces: the frames that the heads attended to for each token, for streams that report them.
 
-A hypothesis carries one `AttentionTrace` for each of its tokens. It holds the frames with weight and no others, so its
+A hypothesis carries one `AttentionTrace` for each of its tokens. It holds only the frames with weight, so its
 size does not grow with the utterance. The weights are rounded, for display.
 
 Shapes: B hypotheses, H heads, T frames.

@@ -37,7 +37,7 @@ from headsync.engine import NO_LIMIT, BoolArray, Engine, IntArray, Memory, Windo
 from headsync.engine.state_tree import take_rows
 from headsync.lm import LanguageModel, Scores
 
-RISE = 10.0  # how much better a longer text may score, where scores can rise
+RISE = 10.0  # how much better a longer text may score, if scores can rise
 HOPELESS = 20.0  # a hypothesis this much worse than the best is dropped
 
 
@@ -116,7 +116,7 @@ class Search:
         return step.with_answers(found) if len(found.row_B) else step
 
     def _spike(self, h: Hypothesis, speech: SpeechFrames) -> int:
-        """The spike for the next token, -1 if there is none."""
+        """The frame of the CTC spike for the next token; -1 without one."""
         spike = gated_spike(h, speech.spikes)
         return -1 if spike is None else spike
 

@@ -11,8 +11,8 @@ block the beam continues until all texts have ended.
                 Only the blank path of CTC continues into new frames: a label that lasts into them is lost.
     gated       A block is 8 frames of the utterance, whenever they arrive. It is exhausted when
                 the best text ends, or repeats a token that is less probable by CTC than no further token; other texts
-                that do so are no candidates. CTC is exact. The last token is removed only while fewer than M frames
-                have come from the spike of as many tokens on.
+                that do so are no candidates. CTC is exact. The last token, the n-th, is removed only while fewer than
+                M frames have arrived since the n-th CTC spike.
 
 Published results therefore depend on when frames arrive. Frames arrive in encoder blocks, so any chunking of the audio
 still gives the same result. The corrected rules depend on frames alone. With both, a token depends on the frames that
@@ -112,7 +112,7 @@ class BlockwiseSearch(Search):
         return np.asarray(again_BK | (found.token_BK == self.end))
 
     def _ripe(self, beam: Beam, speech: SpeechFrames) -> bool:
-        """Whether the last token is kept: M frames have arrived after the spike of as many tokens."""
+        """Whether the last token, the n-th, is kept: M frames have arrived since the n-th CTC spike."""
         if self.config.policy == "published":
             return False
         ripe = bisect_left(speech.spikes.frames, speech.frames - self.config.lookahead_frames)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from headsync.config import HOTWORD_BOOST, Config, DecodingConfig
+from headsync.config import HOTWORD_BOOST, TRIGGER_FRAMES, Config, DecodingConfig
 from headsync.decoding.beam import Search
 from headsync.decoding.blockwise import BlockwiseSearch
 from headsync.decoding.hotwords import Hotwords
@@ -87,7 +87,7 @@ def build_search(
     if name == "triggered":
         if not decoding.ctc_weight:
             raise ConfigError("decoding.ctc_weight = 0 disables CTC, which triggered attention requires")
-        return TriggeredSearch(engine, decoding, end, config.decoder.trigger_frames, lm, tree, only)
+        return TriggeredSearch(engine, decoding, end, TRIGGER_FRAMES, lm, tree, only)
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch

@@ -11,7 +11,7 @@ from headsync.events import Stops
 
 
 def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: int) -> float:
-    """Give r = sum_l sum_h sum_i s_i^{h,l} / (N_d H L T), eq. (10).
+    """The cost ratio r = sum_l sum_h sum_i s_i^{h,l} / (N_d H L T), eq. (10).
 
     `consumed` is the numerator: the frames that all heads of all layers consumed in all output steps. `frames` is T,
     the encoder frames of the utterance. An utterance without steps has r = 0.

@@ -84,7 +84,7 @@ def advance(state: CtcState, log_ctc_TV: FloatArray) -> CtcState:
 def extend(state: CtcState, rows: list[int], tokens_B: IntArray, log_ctc_TV: FloatArray) -> CtcState:
     """Each of the given rows with one token more, on the same frames: the recursions over t, all frames at once.
 
-    With P_t the sum of log p(c) up to t, r^n_t = P_t + logcumsumexp over s <= t of phi_{s-1} - P_{s-1}; so is r^b_t.
+    With P_t the sum of log p(c) up to t, r^n_t = P_t + logcumsumexp over s <= t of phi_{s-1} - P_{s-1}; r^b_t likewise.
     """
     state = take_rows(state, rows)
     p_BT = _log_p(log_ctc_TV[: state.frames, tokens_B]).T

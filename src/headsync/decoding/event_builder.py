@@ -10,7 +10,7 @@ from headsync.config import DecodingConfig
 from headsync.decoding.build import Texts
 from headsync.decoding.cost import cost_ratio
 from headsync.decoding.hypothesis import Hypothesis, SpeechFrames
-from headsync.decoding.phrase_text import PhraseText
+from headsync.decoding.phrase_text import PhraseText, common_prefix
 from headsync.decoding.word_times import timed_words
 from headsync.events import Alternative, Attention, Event, Final, Partial, Word
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
@@ -56,7 +56,7 @@ class EventBuilder:
         Words that all hypotheses share are committed, since every later hypothesis descends from these. If tokens are
         parts of words, the last word may still grow until the next one begins.
         """
-        tokens = _common_prefix([h.tokens for h in (*beam.live, *beam.ended)])
+        tokens = common_prefix([h.tokens for h in (*beam.live, *beam.ended)])
         events: list[Event] = list(self._traces(beam.best, context, emitted, len(tokens)))
         spans, committed = self.printed.words(beam.best.tokens), len(self.printed.committed(tokens))
         text = _text(spans)
@@ -81,12 +81,12 @@ class EventBuilder:
         cost = cost_ratio(best.consumed, layers=layers, heads=heads, steps=best.steps, frames=context.speech.frames)
         halts = tuple(context.first_frame + t for t in best.halts)
         delay = _delay(words, context.time_seconds)
-        others = tuple(self._alternative(h, best.score) for h in beam.nbest(self.config.nbest)[1:])
+        others = tuple(
+            Alternative(_text(self.printed.ended(h.tokens)), best.score - h.score)
+            for h in beam.nbest(self.config.nbest)[1:]
+        )
         shown = context.utterance, _text(spans), words, delay, context.time_seconds
         return Final(*shown, halts, cost, others, best.stops)
-
-    def _alternative(self, hypothesis: Hypothesis, best: float) -> Alternative:
-        return Alternative(_text(self.printed.ended(hypothesis.tokens)), best - hypothesis.score)
 
     def _traces(self, best: Hypothesis, context: EventContext, emitted: Emitted, tokens: int) -> list[Attention]:
         """New attention events of the first `tokens` tokens, which are committed."""
@@ -108,12 +108,6 @@ class EventBuilder:
 
 def _text(spans: Sequence[Span]) -> str:
     return " ".join(span.text for span in spans)
-
-
-def _common_prefix(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    first, last = min(texts), max(texts)  # all others lie between them in alphabetical order
-    differs = [n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other]
-    return first[: differs[0]] if differs else first
 
 
 def _delay(words: tuple[Word, ...], time_seconds: float) -> float:

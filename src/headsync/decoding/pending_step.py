@@ -80,5 +80,5 @@ def decided_answers(
 
 
 def rows_of(tree: S | None, rows: list[int]) -> S | None:
-    """Some rows of a state, if there is one."""
+    """Some rows of a state; None without a state."""
     return None if tree is None else take_rows(tree, rows)

@@ -8,13 +8,15 @@ after its phrase is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headsync.decoding.phrase_tree import BEGINS, BEGUN, BETWEEN, JOINED, NOTHING, OTHER
 from headsync.decoding.phrases import BROKEN, POINTED_AGAIN, SOUNDED, START, Moves, Phrases, PhraseState
 from headsync.text.vocabulary import Span, Vocabulary
 
+N = TypeVar("N", bound=int)
 UNKNOWN_WORD = "[unk]"
 
 Labels = tuple[bool, ...]  # for each token, whether it is other speech
@@ -56,7 +58,8 @@ class PhraseText:
         state, readings = self._read(self.phrases, ids)
         if self.vocabulary.kind == "words":  # no token continues a word
             readings = _crossed(self.phrases, state, readings)
-        labels = () if NOTHING in readings else _agreed(readings.values())  # punctuation alone is not printed
+        agreed = common_prefix(list(readings.values()))
+        labels = () if NOTHING in readings else agreed  # punctuation alone is not printed
         return _printed(_before(spans, len(labels)), labels)
 
     def _completed(self, phrases: Phrases, ids: Sequence[int], is_over: bool = False) -> int:
@@ -99,10 +102,10 @@ def _crossed(phrases: Phrases, state: PhraseState, readings: Readings) -> Readin
     return {node: readings[old] for node, (_, old) in phrases.crossed(state).items()}
 
 
-def _agreed(readings: Iterable[Labels]) -> Labels:
-    """The beginning that all readings share."""
-    first, last = min(readings), max(readings)
-    differs = next((n for n, (one, other) in enumerate(zip(first, last, strict=True)) if one != other), len(first))
+def common_prefix(texts: Sequence[tuple[N, ...]]) -> tuple[N, ...]:
+    """The beginning that all texts share."""
+    first, last = min(texts), max(texts)  # all others lie between them in alphabetical order
+    differs = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:differs]
 
 

@@ -8,7 +8,7 @@ A text that ends inside a phrase has the cost `UNFINISHED`, and the words of tha
 complete text wins, unless it is less probable by more than this.
 
 With the phrase "[unk]", other speech is possible: any words, at the cost `UNKNOWN` for each of their tokens. Each text
-has the reading of least cost; of equal readings, any. Words that are no phrase are printed as [unk], adjacent ones as
+has the reading of least cost; of equal readings, any. Words outside all phrases are printed as [unk], adjacent ones as
 one. While a phrase is incomplete, its tokens have no cost; if it is not completed, they are charged all at once. Like
 the boosts of hotwords, what may be charged later does not decide whether a text continues or ends.
 
@@ -71,7 +71,7 @@ START = PhraseState(FIRST, ((NOTHING, 0),))
 
 
 class _Table(NamedTuple):
-    """The tokens that continue phrases from a node, and those of them that complete one."""
+    """The tokens that continue a phrase from a node, and the tokens that complete one."""
 
     tokens: IntArray
     complete: IntArray
@@ -79,7 +79,7 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Phrases:
-    """The automaton of a phrase list; immutable but for its tables, shared by every stream."""
+    """The automaton of a phrase list; immutable except for its tables, shared by every stream."""
 
     spellings: Spellings
     tree: PhraseTree

@@ -120,7 +120,7 @@ class Endpointer:
         return self.rate.frames(PAIR_SECONDS)
 
     def next_utterance(self, state: EndpointState, end: int) -> EndpointState:
-        """The state after an utterance that ends at `end`; a token that is cut through does not spike again."""
+        """The state after an utterance that ends at `end`; a token that continues beyond it does not spike again."""
         return EndpointState(
             state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1, noise=state.noise
         )

@@ -32,7 +32,7 @@ class NoiseFloor(NamedTuple):
     level_T: FloatArray = _UNKNOWN
 
     def foreground(self, level_T: FloatArray, most_db: float) -> BoolArray:
-        """Which of these frames, or of the _WORD_FRAMES before each, are above the noise floor by `most_db` or less."""
+        """Whether each frame, or one of the _WORD_FRAMES before it, reaches the level of the foreground."""
         all_T = np.concatenate([self.level_T, level_T])
         word_TW = sliding_window_view(all_T[_FLOOR_FRAMES:], _WORD_FRAMES + 1)
         floor_TW = sliding_window_view(all_T[: -_WORD_FRAMES - 1], _FLOOR_FRAMES)

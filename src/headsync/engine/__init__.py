@@ -115,7 +115,9 @@ def load_engine(folder: ModelFolder, threads: int = 1, engine: str = "auto") -> 
             from headsync.engine.torch import TorchEngine
         except ModelError as error:
             export = f"headsync export {folder.path} {folder.path}"
-            raise ModelError(f"{folder.path}: {error}, or export the model where PyTorch is: {export}") from None
+            raise ModelError(
+                f"{folder.path}: {error}, or export the model on a computer with PyTorch: {export}"
+            ) from None
         return TorchEngine.load(folder, threads)
     if not exported:
         raise ModelError(f"{folder.path}: there are no graphs; write them: headsync export {folder.path} {folder.path}")

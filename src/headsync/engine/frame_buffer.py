@@ -1,8 +1,8 @@
 """Buffers for the frames of an open utterance: appending does not copy the frames before.
 
 The frames so far are views of an array with spare room. Appending writes into that room if these frames are the last
-ones in it; otherwise, as for the second continuation of a copied stream, the frames are copied to a new buffer. So no
-view ever changes.
+ones in it; otherwise, as for the second continuation of a copied stream, the frames are copied to a new buffer. A
+view never changes.
 
 Shapes: B rows, N layers, H heads, T frames, D head width.
 """

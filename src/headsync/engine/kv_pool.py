@@ -104,7 +104,7 @@ class Past:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows; nothing else has to agree for rows to be joined."""
+        """The number of rows; rows can be joined whatever else differs."""
         return self.written_B.shape
 
     @property
@@ -158,7 +158,7 @@ def _padded(slots_BL: IntArray, length: int, offset: int) -> IntArray:
 
 
 def _joined(pools: Sequence[KeyValuePool]) -> tuple[KeyValuePool, dict[KeyValuePool, int]]:
-    """One pool with the slots of all, and where in it those of each begin."""
+    """One pool with the slots of all pools, and the offset of each pool in it."""
     sizes = [pool.used for pool in pools]
     both = np.concatenate([pool._both[:, :, :size] for pool, size in zip(pools, sizes, strict=True)], 2)
     return KeyValuePool(both), dict(zip(pools, [0, *np.cumsum(sizes)[:-1].tolist()], strict=True))

@@ -26,13 +26,7 @@ NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
     "network": ("family", "width", "heads", "feedforward", "kernels"),
     "encoder": ("layers", "left_frames", "centre_frames", "right_frames", "mode"),
-    "decoder": (
-        "layers",
-        "attention",
-        "heads",
-        "chunk_frames",
-        "wait_frames",
-    ),
+    "decoder": ("layers", "attention", "heads"),
 }
 FORMAT = 2  # of the graphs; since 2 each row has a threshold
 PLACES_AT_ONCE = 64  # frames by which the table of places grows
@@ -58,10 +52,7 @@ class OnnxEngine:
     """Loaded graphs; every call is a function of its arguments, and threads may call at the same time."""
 
     def __init__(
-        self,
-        sessions: dict[str, ort.InferenceSession],
-        folder: ModelFolder,
-        described: dict[str, Any],
+        self, sessions: dict[str, ort.InferenceSession], folder: ModelFolder, described: dict[str, Any]
     ) -> None:
         self._embed, self._encode, self._places, self._decode = (sessions[name] for name in NAMES)
         self._width, self._decoder, self._heads = folder.config.network.width, folder.config.decoder, described["heads"]

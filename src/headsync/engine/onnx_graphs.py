@@ -33,24 +33,24 @@ class PoolLayer(NamedTuple):
     hidden_BP: Tensor  # a large negative number if a token does not belong to the hypothesis, else 0
 
 
-class Embed(nn.Module):
-    """Feature frames to embedded encoder frames."""
+class _Graph(nn.Module):
+    """The base class of graphs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+
+
+class Embed(_Graph):
+    """Feature frames to embedded encoder frames."""
 
     def forward(self, features_BTF: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         embedded, after = self.model.encoder.embed(features_BTF, state)
         return embedded, *after
 
 
-class Encode(nn.Module):
+class Encode(_Graph):
     """A window of the encoder, CTC, and the decoder's keys and values of the frames."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, x_BWE: Tensor, length_B: Tensor, centre: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state, centre)
@@ -64,12 +64,8 @@ class Encode(nn.Module):
         return keys, torch.stack([cross.value(frames_BTE) for cross in layers], 1)
 
 
-class Places(nn.Module):
+class Places(_Graph):
     """The positional terms of the keys and values of frames: (N, T, E) each."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, place_T: Tensor) -> tuple[Tensor, Tensor]:
         layers = [layer.cross for layer in self.model.decoder.attending]
@@ -78,12 +74,8 @@ class Places(nn.Module):
         return keys, torch.stack([places_TE @ cross.value.weight.T for cross in layers])
 
 
-class Decode(nn.Module):
+class Decode(_Graph):
     """One output step of every hypothesis."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(
         self,
@@ -100,9 +92,9 @@ class Decode(nn.Module):
         written, outcomes = [], []
         seen = zip(memory, states, strict=True)
         for layer, own in zip(decoder.layers, pool, strict=True):
-            x_BE, queries_keys_values = _look_back(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
+            x_BE, queries_keys_values = _attend_to_tokens(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
             if layer.attends:
-                x_BE, attended = _listen(layer, x_BE, *next(seen), AttentionWindow(*window))
+                x_BE, attended = _attend_to_frames(layer, x_BE, *next(seen), AttentionWindow(*window))
                 outcomes.append(attended)
             x_BE = x_BE + layer.feedforward(x_BE)
             written.append(queries_keys_values)
@@ -116,7 +108,7 @@ class Decode(nn.Module):
         )
 
 
-def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
+def _attend_to_tokens(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
     """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one."""
     attention = layer.self_attention
     width = pool.keys_PHD.shape[2]
@@ -130,8 +122,8 @@ def _look_back(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLay
     return x_BE + attention.out(context_BE), own_B3E
 
 
-def _listen(
+def _attend_to_frames(
     layer: DecoderLayer, x_BE: Tensor, memory: tuple[Tensor, ...], state: MechanismState, window: AttentionWindow
 ) -> tuple[Tensor, Attended]:
     keys, values = (part_TMHD.permute(1, 2, 0, 3) for part_TMHD in memory)
-    return layer.listen(x_BE, (keys, values), state, window)
+    return layer.attend_to_frames(x_BE, (keys, values), state, window)

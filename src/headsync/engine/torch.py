@@ -1,4 +1,4 @@
-"""The reference engine: the network as it was trained, run by PyTorch."""
+"""The reference engine: the trained network, run by PyTorch."""
 
 from __future__ import annotations
 

@@ -13,27 +13,19 @@ from typing import Literal, NamedTuple
 import jiwer
 import numpy as np
 
-from headsync.evaluation.formatting import equal_words
+from headsync.evaluation.formatting import Additive, equal_words
 
 Unit = Literal["words", "characters"]
 
 
 @dataclass(frozen=True)
-class ErrorCounts:
+class ErrorCounts(Additive):
     """Edits between reference and hypothesis, and the number of reference words or characters; they add up."""
 
     substitutions: int = 0
     deletions: int = 0
     insertions: int = 0
     words: int = 0
-
-    def __add__(self, other: ErrorCounts) -> ErrorCounts:
-        return ErrorCounts(
-            self.substitutions + other.substitutions,
-            self.deletions + other.deletions,
-            self.insertions + other.insertions,
-            self.words + other.words,
-        )
 
     @property
     def errors(self) -> int:

@@ -23,14 +23,7 @@ from headsync.evaluation.error_rate import (
     right_words,
 )
 from headsync.evaluation.formatting import FormattingCounts, bare, count_formatting
-from headsync.evaluation.latency import (
-    Delays,
-    Moment,
-    Percentiles,
-    displayed_texts,
-    measure_delays,
-    shown_words,
-)
+from headsync.evaluation.latency import Delays, Moment, Percentiles, displayed_texts, measure_delays, shown_words
 from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.reference_times import WordTimes
 from headsync.evaluation.stability import Stability, measure_stability
@@ -74,14 +67,8 @@ class UtteranceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Texts and edits as JSON values."""
-        edits = {name: value for name, value in asdict(self.counts).items() if name != "words"}
-        return {
-            "id": self.id,
-            "speaker": self.speaker,
-            "reference": self.reference,
-            "hypothesis": self.hypothesis,
-            **edits,
-        }
+        texts = {name: getattr(self, name) for name in ("id", "speaker", "reference", "hypothesis")}
+        return texts | {name: value for name, value in asdict(self.counts).items() if name != "words"}
 
 
 @dataclass(frozen=True)
@@ -114,13 +101,13 @@ class EvaluationReport:
         figures["counts"] = {**asdict(self.counts), "errors": self.counts.errors}
         figures["interval"] = list(self.interval) if self.interval else None
         figures["interval_by_speaker"] = list(self.interval_by_speaker) if self.interval_by_speaker else None
-        figures["speakers"] = {name: _speaker_figures(counts) for name, counts in self.speakers.items()}
+        figures["speakers"] = {
+            name: {"errors": counts.errors, "words": counts.words, "error_rate": counts.rate}
+            for name, counts in self.speakers.items()
+        }
         figures["formatting"] = asdict(self.formatting)
         figures["delays"] = {name: found._asdict() if found else None for name, found in self.delays.items()}
-        shares = {
-            "normalised_erasure": self.stability.normalised_erasure,
-            "unstable_share": self.stability.unstable_share,
-        }
+        shares = {name: getattr(self.stability, name) for name in ("normalised_erasure", "unstable_share")}
         figures["stability"] = {**asdict(self.stability), **shares}
         figures["reliability"] = [each._asdict() for each in self.reliability]
         figures["calibration_error"] = calibration_error(self.reliability)
@@ -192,12 +179,8 @@ def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method)
     normalise, events = normaliser(method.normalise), session.timed_events
     spoken = None if method.word_times is None else method.word_times.get(utterance.id, ())
     final_words = tuple(word for final in session.finals for word in final.words)
-    compared = (
-        [utterance.text, session.text]
-        if method.normalise == "none"
-        else map(_bare_words, (utterance.text, session.text))
-    )
-    right = right_words(*compared)
+    compare = str if method.normalise == "none" else _bare_words
+    right = right_words(compare(utterance.text), compare(session.text))
     return UtteranceResult(
         id=utterance.id,
         speaker=utterance.speaker,
@@ -234,10 +217,6 @@ def _by_speaker(outcomes: Sequence[UtteranceResult]) -> dict[str, ErrorCounts]:
         if outcome.speaker:
             found[outcome.speaker] = found.get(outcome.speaker, ErrorCounts()) + outcome.counts
     return dict(sorted(found.items()))
-
-
-def _speaker_figures(counts: ErrorCounts) -> dict[str, Any]:
-    return {"errors": counts.errors, "words": counts.words, "error_rate": counts.rate}
 
 
 def _rounded(value: Any) -> Any:

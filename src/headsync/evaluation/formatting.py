@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Self
 
 _EDGES = re.compile(r"^([\W_]*)(.*?)([\W_]*)$", re.DOTALL)
 
 
+class Additive:
+    """A base class of dataclasses that are added field by field."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+
 @dataclass(frozen=True)
-class FormattingCounts:
+class FormattingCounts(Additive):
     """Words of the reference that were recognised, and errors of case and punctuation among them; they add up."""
 
     words: int = 0
     case: int = 0
     punctuation: int = 0
-
-    def __add__(self, other: FormattingCounts) -> FormattingCounts:
-        return FormattingCounts(self.words + other.words, self.case + other.case, self.punctuation + other.punctuation)
 
 
 def bare(word: str) -> str:

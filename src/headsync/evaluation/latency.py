@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.evaluation.formatting import bare, equal_words
+from headsync.evaluation.formatting import Additive, bare, equal_words
 from headsync.events import Event, Final, Partial, Text, Word
 
 
@@ -51,7 +51,7 @@ class ShownWord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Delays:
+class Delays(Additive):
     """The delays of one recording, or of many (they add up); times in seconds."""
 
     user_perceived: tuple[float, ...] = ()
@@ -60,9 +60,6 @@ class Delays:
     first_token: tuple[float, ...] = ()
     finalisation: tuple[float, ...] = ()
     laal: tuple[float, ...] = ()
-
-    def __add__(self, other: Delays) -> Delays:
-        return Delays(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
     def summary(self) -> dict[str, Percentiles | None]:
         """Percentiles of every kind of delay; None for a kind without values."""
@@ -167,7 +164,7 @@ def _spoken(shown: Sequence[ShownWord], reference: Sequence[TimedWord] | None) -
 
 
 def _shown(texts: Sequence[tuple[Text, Moment]], position: int) -> ShownWord:
-    """When the word at this position of the Final was displayed first, and from when on all events agree on it."""
+    """The word at this position of the Final: its first display, and the time after which it did not change."""
     final, last = texts[-1]
     word = final.words[position]
     has_word = [len(text.words) > position and text.words[position].text == word.text for text, _ in texts]

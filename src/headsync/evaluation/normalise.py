@@ -22,7 +22,7 @@ def normaliser(name: Normalisation) -> Callable[[str], str]:
     if name == "words":
         return lambda text: " ".join(WORD.findall(text.casefold()))
     if name != "english":
-        raise ConfigError(f'normalise = "{name}" is not known; known are {", ".join(get_args(Normalisation))}')
+        raise ConfigError(f'normalise = "{name}" is not known; it can be {", ".join(get_args(Normalisation))}')
     try:
         from whisper_normalizer.english import EnglishTextNormalizer
     except ModuleNotFoundError:

@@ -115,14 +115,9 @@ def _attention(
         (*labels, END),
         np.stack(rows, 2),
         end_NHL,
-        _first_frame(final, end_NHL),
+        final.halts[0] - int(end_NHL[:, :, 0].max()),
         config.frame_rate.seconds,
     )
-
-
-def _first_frame(final: Final, end_NHL: IntArray) -> int:
-    """First frame of the utterance in the recording, from its first halt."""
-    return final.halts[0] - int(end_NHL[:, :, 0].max())
 
 
 def _draw_head(axis: Axes, attention: AttentionMaps, layer: int, head: int) -> None:

@@ -1,7 +1,7 @@
 """Reference word times: CTM, TextGrid or JSON files beside a manifest, from an aligner or from annotators.
 
 CTM: "ID CHANNEL START DURATION WORD" per line, in seconds. JSON: {ID: [{"text", "start", "end"}, ...]}. TextGrid: a
-folder of ID.TextGrid; the tier called "words" is read, or the first one.
+folder of ID.TextGrid; the tier "words" is read, or the first tier.
 """
 
 from __future__ import annotations

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headsync.evaluation.formatting import Additive
 from headsync.evaluation.latency import TimedEvents
 
 
 @dataclass(frozen=True)
-class Stability:
+class Stability(Additive):
     """Counts of words; they add up over recordings."""
 
     final: int = 0  # words of the transcript
     erased: int = 0  # words that an update removed or changed, counted at every update
     displayed: int = 0  # different words displayed at a position of an utterance
     unstable: int = 0  # displayed words that the transcript does not have at that position
-
-    def __add__(self, other: Stability) -> Stability:
-        return Stability(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
     @property
     def normalised_erasure(self) -> float | None:

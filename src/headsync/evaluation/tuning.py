@@ -64,12 +64,12 @@ def measure_points(
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """The points than which no other is better in one figure and as good in all."""
+    """The points that no other point beats in one figure and matches in the others."""
     return [point for point in points if not any(_is_better(other, point) for other in points)]
 
 
 def choose(points: Sequence[Point], most_delay: float | None = None) -> Point:
-    """The point with the fewest errors whose user-perceived latency is at most `most_delay`; then the quickest."""
+    """The point with the fewest errors with a user-perceived latency of at most `most_delay`; then the fastest."""
     allowed = [point for point in points if most_delay is None or point.user_perceived <= most_delay]
     if not allowed:
         least = min(point.user_perceived for point in points)

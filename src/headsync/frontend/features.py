@@ -1,4 +1,4 @@
-"""Features: 80 log-mel energies every 10 ms (snip_edges: a frame exists once all its 25 ms of samples do).
+"""Features: 80 log-mel energies every 10 ms (snip_edges: a frame exists when all of its 25 ms have arrived).
 
 Stage two of the data path. The state of a stream is a value: the samples that later frames need. The whole utterance is
 the drained stream: whole and stream share `step`, so they agree bit for bit.

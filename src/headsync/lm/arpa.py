@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headsync.engine import IntArray, State
-from headsync.errors import ModelError
+from headsync.errors import ModelError, listed
 from headsync.lm import Scores
 from headsync.text.vocabulary import UNKNOWN, Vocabulary
 
@@ -174,9 +174,8 @@ def _context_ids(path: Path, vocabulary: Vocabulary) -> IntArray:
         raise _invalid(path, None, f"{END} is missing, so no sentence can end")
     unknown = [token for token in vocabulary.tokens if token not in words and token != UNKNOWN]
     if len(unknown) > (len(vocabulary.tokens) // 2 if UNKNOWN in words else 0):
-        shown = ", ".join(repr(token) for token in unknown[:5])
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        raise ModelError(f"{path}: does not fit the recogniser, because it lacks the tokens {shown}{more}")
+        lacking = listed([*map(repr, unknown)], 5)
+        raise ModelError(f"{path}: does not fit the recogniser, because it lacks the tokens {lacking}")
     unknown_tokens = {UNKNOWN, *unknown}
     return np.array([0, *(vocabulary.size if t in unknown_tokens else n for n, t in enumerate(vocabulary.tokens, 1)),
                      vocabulary.end])  # fmt: skip

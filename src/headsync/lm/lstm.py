@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from headsync.engine import IntArray, State
-from headsync.errors import ModelError
+from headsync.errors import ModelError, listed
 from headsync.frontend.audio import FloatArray
 from headsync.lm import LanguageModel, Scores
 from headsync.lm.arpa import END, START, ArpaModel, words_of
@@ -141,10 +141,9 @@ def _difference(own: Vocabulary, vocabulary: Vocabulary) -> str:
         return f"its tokens are {own.kind}, those of the recogniser are {vocabulary.kind}; {remedy}"
     lacks = [token for token in vocabulary.tokens if token not in set(own.tokens)]
     more = [token for token in own.tokens if token not in set(vocabulary.tokens)]
-    parts = [f"{what} {_some(tokens)}" for what, tokens in (("it lacks", lacks), ("it adds", more)) if tokens]
+    parts = [
+        f"{what} {listed([*map(repr, tokens)], 5)}"
+        for what, tokens in (("it lacks", lacks), ("it adds", more))
+        if tokens
+    ]
     return f"{' and '.join(parts) or 'its tokens are in another order'}; {remedy}"
-
-
-def _some(tokens: list[str]) -> str:
-    shown = ", ".join(repr(token) for token in tokens[:5])
-    return shown if len(tokens) <= 5 else f"{shown} and {len(tokens) - 5} more"

@@ -140,13 +140,9 @@ class WordsOverCharacters:
             return self._extend(prefix, token)
         if not prefix.depth:
             return prefix, None
-        if prefix.after_word:
-            return replace(
-                whole, next_word=prefix.after_word, log_p=math.log1p(-prefix.after_word.end), has_words=True
-            ), None
-        return replace(
-            whole, next_word=prefix.next_word, log_p=math.log1p(-prefix.next_word.end), has_words=True
-        ), self.unknown
+        after = prefix.after_word or prefix.next_word
+        begun = replace(whole, next_word=after, log_p=math.log1p(-after.end), has_words=True)
+        return begun, None if prefix.after_word else self.unknown
 
     def _extend(self, prefix: _SpelledPrefix, token: int) -> tuple[_SpelledPrefix, int | None]:
         """A prefix with one more character; if it is a word, the model is queried for what may follow."""

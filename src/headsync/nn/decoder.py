@@ -102,12 +102,12 @@ class DecoderLayer(nn.Module):
             x = x + self.dropout(context)
         return x + self.dropout(self.feedforward(x)), aligned
 
-    def look_back(self, x_BE: Tensor, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def attend_to_tokens(self, x_BE: Tensor, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Self-attention of one step; also returns keys and values including those of this step."""
         y, keys, values = self.self_attention.step(self.norm_self(x_BE), *own)
         return x_BE + y, keys, values
 
-    def listen(
+    def attend_to_frames(
         self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
         """Cross-attention of one step."""
@@ -202,9 +202,9 @@ class Decoder(nn.Module):
         frames = zip(memory.keys_BNHTD.unbind(1), memory.values_BNHTD.unbind(1), strict=True)
         seen = zip(frames, state.mechanisms, strict=True)
         for n, layer in enumerate(self.layers):
-            x, k, v = layer.look_back(x, (state.keys_BNHLD[:, n], state.values_BNHLD[:, n]))
+            x, k, v = layer.attend_to_tokens(x, (state.keys_BNHLD[:, n], state.values_BNHLD[:, n]))
             if layer.attends:
-                x, attended = layer.listen(x, *next(seen), window)
+                x, attended = layer.attend_to_frames(x, *next(seen), window)
                 outcomes.append(attended)
             x = x + layer.feedforward(x)
             keys.append(k)

@@ -6,7 +6,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
@@ -175,7 +174,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse(api_error("; ".join(map(_field_error, error.errors()))), 400)
+        return JSONResponse(api_error("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())), 400)
 
     @app.exception_handler(HTTPException)
     async def http_error(_request: Request, error: HTTPException) -> JSONResponse:
@@ -185,7 +184,3 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def server_fault(_request: Request, _error: Exception) -> JSONResponse:  # uvicorn logs the traceback
         error = internal_error()
         return JSONResponse(api_error(str(error), "server_error", error.code), 500)
-
-
-def _field_error(error: Any) -> str:
-    return f"{error['loc'][-1]}: {error['msg']}"

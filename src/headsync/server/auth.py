@@ -26,7 +26,7 @@ class Admission:
         self.tokens = None if token is None else token.split()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _is_protected(scope):
+        if scope["type"] != "websocket" and not scope.get("path", "").startswith(PROTECTED):
             await self.app(scope, receive, send)
             return
         try:
@@ -50,10 +50,6 @@ class Admission:
                 self.rate.connect(clients[1])
         scope[CLIENTS] = clients
         return None
-
-
-def _is_protected(scope: Scope) -> bool:
-    return scope["type"] == "websocket" or (scope["type"] == "http" and str(scope["path"]).startswith(PROTECTED))
 
 
 def _presents(scope: Scope, token: str) -> bool:

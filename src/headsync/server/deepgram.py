@@ -17,7 +17,7 @@ import headsync
 from headsync.config import HOTWORD_BOOST
 from headsync.events import Event, Final, Partial, Word
 from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
-from headsync.server.errors import NORMAL, StreamError
+from headsync.server.errors import NORMAL, StreamError, require
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import PcmStream
 from headsync.server.session_options import SessionOptions
@@ -42,9 +42,9 @@ class ListenOptions:
         """Parse a query; parameters that are not mentioned here are ignored."""
         given = dict(query)
         for name in REFUSED:
-            _require(given.get(name, "false") == "false", f"{name} is not supported")
-        _require(given.get("encoding") == "linear16", "encoding must be linear16")
-        _require(given.get("channels", "1") == "1", "channels must be 1")
+            require(given.get(name, "false") == "false", f"{name} is not supported")
+        require(given.get("encoding") == "linear16", "encoding must be linear16")
+        require(given.get("channels", "1") == "1", "channels must be 1")
         rate = _integer(given.get("sample_rate", ""), "sample_rate must be an integer, for example 16000")
         phrases = [_hotword(value) for name, value in query if name in ("keyterm", "keywords")]
         options = SessionOptions(given.get("model", ""), _settings(given.get("endpointing", "true")), phrases)
@@ -52,13 +52,8 @@ class ListenOptions:
         return cls(rate, options, interim, vad, "utterance_end_ms" in given)
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise StreamError("setting", f"{message}.")
-
-
 def _integer(text: str, message: str) -> int:
-    _require(text.isascii() and text.isdigit() and len(text) < 10, message)
+    require(text.isascii() and text.isdigit() and len(text) < 10, message)
     return int(text)
 
 

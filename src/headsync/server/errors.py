@@ -49,6 +49,12 @@ class StreamError(HeadsyncError):
         return {"type": "error", "code": self.code, "message": " ".join(str(self).split()), **self.retry}
 
 
+def require(condition: bool, message: str) -> None:
+    """Raise an error of the client unless the condition holds."""
+    if not condition:
+        raise StreamError("setting", f"{message}.")
+
+
 def unknown_model(name: str, served: Sequence[str]) -> StreamError:
     """The error for a model name that is not served."""
     names = ", ".join(f'"{one}"' for one in served)

@@ -1,4 +1,4 @@
-"""Announcement of the Wyoming server by mDNS, so that Home Assistant finds it; requires the package zeroconf."""
+"""Announcement of the Wyoming server by mDNS, for discovery by Home Assistant; requires the package zeroconf."""
 
 from __future__ import annotations
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from headsync.decoding.build import build_hotwords
 from headsync.errors import ConfigError
 from headsync.model_folder import card_languages, card_summary, find_named
-from headsync.recognizer import Recognizer, Session
+from headsync.recognizer import LoadOptions, Recognizer, Session
 from headsync.server.batching import BatchingEngine
 from headsync.server.limits import Limits
 from headsync.server.session_options import SessionOptions
@@ -27,17 +25,10 @@ MAX_LISTED_WORDS = 50  # a longer vocabulary is not listed
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """A model to serve, and its decoding settings for streams that choose none."""
+class ModelOptions(LoadOptions):
+    """A model to serve; its settings are those of streams that choose none."""
 
-    model: str | None = None  # as `find_named` takes it
-    lm: Path | None = None
-    hotwords: tuple[tuple[str, float], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()  # of decoding and endpointing; None: as stored with the model
-    threads: int = 1
     batching: bool = True
-    engine: str = "auto"
-    phrases: tuple[str, ...] = ()
 
 
 class ModelService:
@@ -62,17 +53,8 @@ class ModelService:
 
     @classmethod
     def load(cls, options: ModelOptions) -> ModelService:
-        name, path = find_named(options.model)
-        recognizer = Recognizer.load(
-            path,
-            threads=options.threads,
-            engine=options.engine,
-            lm=options.lm,
-            hotwords=options.hotwords,
-            phrases=options.phrases,
-            **dict(options.settings),
-        )
-        return cls(recognizer, options.hotwords, options.batching, name, options.phrases)
+        name = find_named(options.model).name
+        return cls(options.load(), options.hotwords, options.batching, name, options.phrases)
 
     def open_session(self, options: SessionOptions = SessionOptions(), limits: Limits = Limits()) -> Session:  # noqa: B008
         """A new session; raises ConfigError for options that are not allowed."""

@@ -16,10 +16,10 @@ from typing import Any
 
 from headsync.events import Event, Final, Partial
 from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
-from headsync.server.errors import StreamError
+from headsync.server.errors import StreamError, require
 from headsync.server.limits import Limits
 from headsync.server.openai_format import SentText, next_delta
-from headsync.server.openai_realtime_config import RealtimeConfig, require
+from headsync.server.openai_realtime_config import RealtimeConfig
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 SERVER_ERRORS = ("busy", "draining", "internal")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headsync.config import HOTWORD_BOOST
-from headsync.server.errors import StreamError
+from headsync.server.errors import require
 from headsync.server.session_options import SessionOptions
 
 SAMPLE_RATE = 24_000
@@ -44,12 +44,6 @@ class RealtimeConfig:
         pcm = {"type": "audio/pcm", "rate": self.sample_rate}
         audio = {"input": {"format": pcm, "transcription": transcription, "turn_detection": vad}}
         return {"type": "transcription", "object": "realtime.transcription_session", "audio": audio, "include": []}
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise an error of the client unless the condition holds."""
-    if not condition:
-        raise StreamError("setting", f"{message}.")
 
 
 def _object(parent: dict[str, Any], name: str) -> dict[str, Any]:

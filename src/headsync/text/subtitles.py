@@ -55,12 +55,7 @@ def to_vtt(finals: Sequence[Final]) -> str:
     return "".join(chain(["WEBVTT\n"], cues))
 
 
-FORMATS: dict[str, Callable[[Sequence[Final]], str]] = {
-    "text": to_text,
-    "json": to_json,
-    "srt": to_srt,
-    "vtt": to_vtt,
-}
+FORMATS: dict[str, Callable[[Sequence[Final]], str]] = {"text": to_text, "json": to_json, "srt": to_srt, "vtt": to_vtt}
 
 
 def cut_cues(finals: Sequence[Final]) -> list[Cue]:

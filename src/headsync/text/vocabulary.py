@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 from headsync._atomic_write import write_atomically
 from headsync._parse import parse_json
 from headsync.config import DataConfig
-from headsync.errors import DataError, ModelError
+from headsync.errors import DataError, ModelError, listed
 from headsync.text.bpe import MARK, SUBWORDS, UNKNOWN_PENALTY, learn_pieces, learn_unigrams, merged, most_probable
 
 TokenKind = Literal["characters", "bpe", "unigram", "words"]
@@ -165,7 +165,7 @@ class Vocabulary:
             return self._ids[UNKNOWN]
         unit = "word" if self.kind == "words" else "character"
         raise DataError(
-            f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary; known are: {_some(self.tokens)}."
+            f"the {unit} {token!r} in {_shorten(text)!r} is not in the vocabulary, which has {listed(self.tokens, 40)}."
         )
 
     def _token(self, token_id: int) -> str | None:
@@ -222,8 +222,3 @@ def _is_token(kind: TokenKind, token: object) -> bool:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _some(tokens: Sequence[str]) -> str:
-    shown = ", ".join(tokens[:40])
-    return shown if len(tokens) <= 40 else f"{shown} and {len(tokens) - 40} more"

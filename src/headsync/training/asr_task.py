@@ -170,8 +170,7 @@ class AsrTask(Task[Batch, DevResult]):
         if is_sharded(Path(self.config.data.train)):
             rows = plan_shards(self.train, settings.batch_frames, settings.seed, whole_pass)
         else:
-            in_order = settings.shortest_first and whole_pass == 0
-            rows = plan(self.train, settings.batch_frames, settings.seed, whole_pass, in_order)
+            rows = plan(self.train, settings.batch_frames, settings.seed, whole_pass)
         return part_of_pass(rows, part, parts)
 
     def train_batches(self, epoch: int) -> Batches:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import soundfile
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
     features_BTF: Tensor
     lengths_B: Tensor
     tokens_BL: Tensor  # <sos> and the tokens
-    targets_BL: Tensor  # the tokens and <eos>; PADDING behind
+    targets_BL: Tensor  # the tokens and <eos>, followed by PADDING
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
@@ -126,12 +127,8 @@ class Batches(Dataset[Batch]):
         return collate(features, [self._tokens(index) for index in rows], self.vocabulary.end)
 
     def share(self, number: int, split: Split, sounds: Mapping[str, bytes] | None = None) -> Share[Batch]:
-        """The part of a batch that one process computes; a process without rows gets one row of weight 0."""
-        rows = self.rows[number]
-        parts = split.rows(rows)
-        weights = [self._count(part) / self._count(rows) for part in parts]
-        if not parts:
-            parts, weights = [[rows[0]]], [0.0]
+        """The part of a batch that one process computes."""
+        parts, weights = split.weighted(self.rows[number], self._count)
         made = [self.make(part, sounds) for part in parts]
         frames = sum(int(part.lengths_B.sum()) for part in made)
         return Share(made, weights, frames)
@@ -159,14 +156,20 @@ def collate(features: Sequence[FloatArray], tokens: Sequence[Sequence[int]], end
     """Rows of unequal length to padded tensors."""
     lengths = torch.tensor([len(f) for f in features])
     padded = torch.zeros(len(features), int(lengths.max()), features[0].shape[1])
-    steps = max(len(t) for t in tokens) + 1
-    inputs = torch.full((len(tokens), steps), end)
-    targets = torch.full((len(tokens), steps), PADDING)
-    for row, (f, t) in enumerate(zip(features, tokens, strict=True)):
+    for row, f in enumerate(features):
         padded[row, : len(f)] = torch.from_numpy(f)
-        inputs[row, 1 : len(t) + 1] = torch.tensor(t, dtype=torch.long)
-        targets[row, : len(t) + 1] = torch.tensor([*t, end])
-    return Batch(padded, lengths, inputs, targets)
+    return Batch(padded, lengths, *inputs_and_targets(tokens, end))
+
+
+def inputs_and_targets(texts: Sequence[npt.ArrayLike], end: int) -> tuple[Tensor, Tensor]:
+    """Texts of unequal length as padded tensors: <sos> and the tokens, and the tokens and <eos>."""
+    rows = [torch.from_numpy(np.asarray(text, np.int64)) for text in texts]
+    steps = max(len(row) for row in rows) + 1
+    inputs, targets = torch.full((len(rows), steps), end), torch.full((len(rows), steps), PADDING)
+    for number, row in enumerate(rows):
+        inputs[number, 1 : len(row) + 1] = targets[number, : len(row)] = row
+        targets[number, len(row)] = end
+    return inputs, targets
 
 
 def load(batches: Batches, first: int, workers: int, split: Split = WHOLE) -> Iterator[Share[Batch]]:
@@ -189,7 +192,7 @@ class _Order(NamedTuple):
 
 
 class _Orders:
-    """The orders of an epoch; each process reads from the shards only its own rows, and each shard once."""
+    """The orders of an epoch; each process reads only its own rows from the shards, and each shard once."""
 
     def __init__(self, batches: Batches, first: int, split: Split) -> None:
         self.batches, self.numbers, self.split = batches, range(first, len(batches)), split
@@ -211,9 +214,8 @@ class _Orders:
 
     def _utterances(self, number: int) -> list[Utterance]:
         """The utterances of a share whose audio is in shards."""
-        rows = self.batches.rows[number]
-        mine = self.split.rows(rows) or [list(rows[:1])]
-        found = [self.batches.utterances[index] for part in mine for index in part]
+        parts, _ = self.split.weighted(self.batches.rows[number], len)
+        found = [self.batches.utterances[index] for part in parts for index in part]
         return [u for u in found if in_shard(u) and self.batches.frames is None]
 
     def _until_other_shards(self, first: int) -> list[Utterance]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -36,9 +36,16 @@ class Split(NamedTuple):
     parts: int = 1
 
     def rows(self, rows: Sequence[int]) -> list[list[int]]:
-        """The rows of each part of this process that has any; rows of similar length are spread over all parts."""
+        """The rows of each non-empty part of this process; rows of similar length are spread over all parts."""
         every = self.processes * self.parts
         return [part for n in range(self.parts) if (part := list(rows[self.rank + n * self.processes :: every]))]
+
+    def weighted(
+        self, rows: Sequence[int], count: Callable[[Sequence[int]], int]
+    ) -> tuple[list[list[int]], list[float]]:
+        """The rows and the weight of each part, by `count`; a process without rows gets one row of weight 0."""
+        parts = self.rows(rows)
+        return (parts, [count(part) / count(rows) for part in parts]) if parts else ([list(rows[:1])], [0.0])
 
 
 WHOLE = Split()
@@ -49,12 +56,10 @@ def at_speeds(utterances: Sequence[Utterance], speeds: Sequence[float]) -> list[
     return [replace(u, seconds=u.seconds / speed, speed=speed) for speed in speeds for u in utterances]
 
 
-def plan(
-    utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int, shortest_first: bool = False
-) -> list[list[int]]:
+def plan(utterances: Sequence[Utterance], batch_frames: int, seed: int, epoch: int) -> list[list[int]]:
     """The batches of an epoch as lists of indices: similar lengths, at most `batch_frames` with padding."""
     seconds = np.array([u.seconds for u in utterances])
-    return grouped(seconds, seconds * FRAMES_PER_SECOND, batch_frames, (seed, epoch), shortest_first)
+    return grouped(seconds, seconds * FRAMES_PER_SECOND, batch_frames, (seed, epoch))
 
 
 def plan_shards(
@@ -73,13 +78,7 @@ def plan_shards(
     return batches
 
 
-def grouped(
-    lengths: npt.NDArray[Any],
-    costs: npt.NDArray[Any],
-    budget: float,
-    seeds: Sequence[int],
-    shortest_first: bool = False,
-) -> list[list[int]]:
+def grouped(lengths: npt.NDArray[Any], costs: npt.NDArray[Any], budget: float, seeds: Sequence[int]) -> list[list[int]]:
     """Batches as lists of indices: similar lengths; the largest cost times the rows is within the budget."""
     rng = np.random.default_rng(list(seeds))
     order = np.argsort(lengths * rng.uniform(0.9, 1.1, len(lengths)), kind="stable")  # new neighbours every epoch
@@ -91,4 +90,4 @@ def grouped(
             batches.append([])
             largest = float(costs[index])
         batches[-1].append(index)
-    return batches if shortest_first else [batches[i] for i in rng.permutation(len(batches))]
+    return [batches[i] for i in rng.permutation(len(batches))]

@@ -105,15 +105,13 @@ def read_progress(path: Path) -> TrainingProgress:
     """The progress stored in a checkpoint."""
     with _damaged(path), safe_open(path, "pt") as file:
         stored = json.loads(file.metadata()["progress"])
-        if digest := stored.pop("sha256", None):  # earlier versions stored none
-            data = path.read_bytes().replace(digest.encode(), NO_DIGEST.encode(), 1)
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError("its SHA-256 differs")
+        digest = stored.pop("sha256")
+        data = path.read_bytes().replace(digest.encode(), NO_DIGEST.encode(), 1)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError("its SHA-256 differs")
         progress = TrainingProgress(**stored)
         progress.best = [(score, epoch) for score, epoch in progress.best]
-        progress.leader = (
-            (progress.leader[0], progress.leader[1]) if progress.leader else min(progress.best, default=None)
-        )
+        progress.leader = (progress.leader[0], progress.leader[1]) if progress.leader else None
         return progress
 
 

@@ -111,14 +111,14 @@ def meeting(store: Store, rank: int, count: int) -> str:
     if rank == 0:
         store.set("headsync/name", own)
         answers = [store.get(f"headsync/{own}/{other}").decode() for other in range(1, count)]
-        store.set(f"headsync/{own}/heard", " ".join(answers))
+        store.set(f"headsync/{own}/replies", " ".join(answers))
         return own
     while True:
         name = store.get("headsync/name").decode()
         store.set(f"headsync/{name}/{rank}", own)
         with suppress(dist.DistStoreError):
-            store.wait([f"headsync/{name}/heard"], PATIENCE)
-            if own in store.get(f"headsync/{name}/heard").decode().split():
+            store.wait([f"headsync/{name}/replies"], PATIENCE)
+            if own in store.get(f"headsync/{name}/replies").decode().split():
                 return name
         time.sleep(0.05)
 
@@ -128,7 +128,7 @@ def device_of(local: int = 0) -> torch.device:
     if not torch.cuda.is_available():
         return CPU
     if local >= torch.cuda.device_count():
-        raise ConfigError(f"there are {torch.cuda.device_count()} GPUs here; start at most one process for each")
+        raise ConfigError(f"this machine has {torch.cuda.device_count()} GPUs; start at most one process per GPU")
     return torch.device("cuda", local)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headsync.attention import mechanism_of
 from headsync.attention.softmax import Triggered
-from headsync.config import Config
+from headsync.config import TRIGGER_FRAMES, Config
 from headsync.corpora.manifest import Utterance
 from headsync.engine.torch import TorchEngine
 from headsync.frontend.features import normalise
@@ -47,7 +47,7 @@ def trigger_limits(model: Model, batch: Batch, config: Config) -> Tensor | None:
         return None
     log_p_BTV, frames_B = _ctc(model, batch)
     first_BL = first_frames(log_p_BTV, frames_B, batch.targets_BL)
-    limit_BL = (first_BL + config.decoder.trigger_frames + 1).minimum(frames_B[:, None])
+    limit_BL = (first_BL + TRIGGER_FRAMES + 1).minimum(frames_B[:, None])
     return torch.where(first_BL == NOWHERE, frames_B[:, None], limit_BL)
 
 
@@ -55,8 +55,8 @@ def trigger_limits(model: Model, batch: Batch, config: Config) -> Tensor | None:
 def first_frames(log_p_BTV: Tensor, frames_B: Tensor, targets_BL: Tensor) -> Tensor:
     """The frame at which each token is first emitted on the best path, (B, L).
 
-    `targets` are the tokens and <eos>, PADDING behind. <eos> and padding are NOWHERE; so are all tokens of a text that
-    has too few frames.
+    `targets` are the tokens and <eos>, followed by PADDING. <eos> and padding are NOWHERE; so are all tokens
+    of a text that has too few frames.
     """
     count_B = (targets_BL != PADDING).sum(1) - 1  # without <eos>
     labels_BS = _with_blanks(targets_BL.clamp(min=0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from headsync.model_folder import VOCABULARY, checksummed, find, save_language_f
 from headsync.nn.lstm_lm import LanguageNetwork
 from headsync.text.vocabulary import Vocabulary, build_vocabulary
 from headsync.training import Say
-from headsync.training.batches import PADDING
+from headsync.training.batches import PADDING, inputs_and_targets
 from headsync.training.bucketing import Share, Split, grouped
 from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.distributed import ALONE, Ranks
@@ -39,7 +39,7 @@ class Sentences(NamedTuple):
     """A batch of sentences, or a part of one."""
 
     tokens_BL: Tensor  # <sos> and the tokens
-    targets_BL: Tensor  # the tokens and <eos>; PADDING behind
+    targets_BL: Tensor  # the tokens and <eos>, followed by PADDING
 
 
 class DevPerplexity(NamedTuple):
@@ -75,7 +75,7 @@ class LmTask(Task[Sentences, DevPerplexity]):
 
     def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Sentences]:
         rows = self.rows(progress.epoch)
-        return Epoch(len(rows), self._shares(rows[progress.batch :], split))
+        return Epoch(len(rows), (self.share(numbers, split) for numbers in rows[progress.batch :]))
 
     def rate(self, progress: TrainingProgress) -> float:
         return self.config.language.rate
@@ -109,16 +109,10 @@ class LmTask(Task[Sentences, DevPerplexity]):
         return part_of_pass(rows, part, parts)
 
     def share(self, numbers: Sequence[int], split: Split) -> Share[Sentences]:
-        """The part of a batch that one process computes; a process without rows gets one row of weight 0."""
-        tokens, rows = self._tokens(numbers), split.rows(numbers)
-        weights = [self._tokens(part) / tokens for part in rows]
-        if not rows:
-            rows, weights = [list(numbers[:1])], [0.0]
+        """The part of a batch that one process computes."""
+        rows, weights = split.weighted(numbers, self._tokens)
         parts = [collate([self.train[n] for n in part], self.vocabulary.end) for part in rows]
         return Share(parts, weights, sum(self._tokens(part) for part in rows))
-
-    def _shares(self, rows: Sequence[Sequence[int]], split: Split) -> Iterator[Share[Sentences]]:
-        return (self.share(numbers, split) for numbers in rows)
 
     def _tokens(self, numbers: Sequence[int]) -> int:
         """Tokens of these sentences, ends included."""
@@ -154,15 +148,7 @@ def plan(lengths: npt.NDArray[np.int64], batch_tokens: int, seed: int, epoch: in
 
 def collate(sentences: Sequence[npt.NDArray[np.int32]], end: int) -> Sentences:
     """Sentences of different lengths to padded tensors."""
-    steps = max(len(sentence) for sentence in sentences) + 1
-    tokens = torch.full((len(sentences), steps), end)
-    targets = torch.full((len(sentences), steps), PADDING)
-    for row, sentence in enumerate(sentences):
-        ids = torch.from_numpy(sentence.astype(np.int64))
-        tokens[row, 1 : len(ids) + 1] = ids
-        targets[row, : len(ids)] = ids
-        targets[row, len(ids)] = end
-    return Sentences(tokens, targets)
+    return Sentences(*inputs_and_targets(sentences, end))
 
 
 def token_losses(model: nn.Module, batch: Sentences) -> tuple[Tensor, int]:
@@ -175,7 +161,7 @@ def token_losses(model: nn.Module, batch: Sentences) -> tuple[Tensor, int]:
 def _read_texts(config: Config) -> tuple[Sequence[str], Sequence[str]]:
     """Sentences to learn from and to evaluate on."""
     if not config.data.train:
-        raise ConfigError("data.train is not set; name a text with one sentence a line")
+        raise ConfigError("data.train is not set; name a text file with one sentence per line")
     sentences = read_sentences(Path(config.data.train))
     if config.data.dev:
         return sentences, read_sentences(Path(config.data.dev))

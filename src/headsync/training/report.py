@@ -32,7 +32,7 @@ class Style(NamedTuple):
 
 
 class Report:
-    """Use as a context. A resumed run cuts the log back to its checkpoint, so no update is logged twice."""
+    """A context manager. A resumed run cuts the log back to its checkpoint, so no update is logged twice."""
 
     def __init__(self, folder: Path, style: Style, epochs: int, progress: TrainingProgress) -> None:
         self.log_path = folder / "log.jsonl"

@@ -28,7 +28,7 @@ def fixed_settings(config: Config, vocabulary: Vocabulary | None = None) -> dict
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The settings that differ, in words; "" if none does."""
+    """A description of the settings that differ; "" without a difference."""
     defaults = {name: value for kind in TABLES_OF_KIND for name, value in _all_settings(Config(kind=kind)).items()}
     changed = []
     for name in sorted({*before, *now} - {_VOCABULARY}):

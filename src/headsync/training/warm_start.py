@@ -118,7 +118,7 @@ def _untrained(folder: Path) -> bool:
 
 
 def _converts(folder: Path, found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    """Whether a softmax decoder has all weights of this one, but for those of the mechanism and of tokens."""
+    """Whether a softmax decoder has all weights of this one, except those of the mechanism and of tokens."""
     if not _has_softmax(folder):
         return False
     names = [n for n in own if n.startswith(OF_DECODER) and not n.startswith(OF_TOKENS) and OF_MECHANISM not in n]
@@ -126,7 +126,7 @@ def _converts(folder: Path, found: Mapping[str, Tensor], own: Mapping[str, Tenso
 
 
 def _same_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    """Whether all weights of the two decoders have the same names and sizes, but for those of tokens."""
+    """Whether all weights of the two decoders have the same names and sizes, except those of tokens."""
     shapes = [
         {name: x.shape for name, x in each.items() if not name.startswith((*OF_ENCODER, *OF_TOKENS))}
         for each in (found, own)
