@@ -87,8 +87,8 @@ MUTATIONS = [
     Mutation(
         "a gradient through the halt",
         "attention/accumulate.py",
-        "weights = (p * keep).expand(*shape, -1)",
-        "weights = (p * keep * p / p.detach().clamp(min=1e-30)).expand(*shape, -1)",
+        "weights = self._weights(p * keep).expand(*shape, -1)",
+        "weights = self._weights(p * keep * p / p.detach().clamp(min=1e-30)).expand(*shape, -1)",
         ("tests/attention/test_accumulate.py", CONTRACTS),
     ),
     Mutation(
