@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headsync.attention import MECHANISMS
 from headsync.attention import base as attention
 from headsync.decoding.hypothesis import Hypothesis
-from headsync.decoding.lookahead import LIMITS, gated_limit, lookahead, unlimited, whole_utterance
+from headsync.decoding.lookahead import LIMITS, gated_limit, gated_spike, lookahead, unlimited, whole_utterance
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import NO_LIMIT
 
@@ -18,7 +18,8 @@ places = st.lists(st.integers(0, 100), max_size=8, unique=True).map(lambda frame
 def limit(written: int, t: int, exhausted: int, *frames: int, m: int = 16) -> int | None:
     """The limit of a hypothesis with this many tokens, the last decided at t, with spikes at these frames."""
     h = Hypothesis((1,) * written, halts=(0,) * (written - 1) + (t,) * (written > 0), exhausted=exhausted)
-    return gated_limit(h, CtcSpikes(frames, (1,) * len(frames)), lookahead, m)
+    spike = gated_spike(h, CtcSpikes(frames, (1,) * len(frames)))
+    return None if spike is None else gated_limit(h, spike, lookahead, m)
 
 
 def test_a_step_needs_one_spike_more_than_tokens_are_written() -> None:
@@ -32,6 +33,16 @@ def test_a_limit_counts_from_the_spike_and_not_from_the_last_halt() -> None:
     assert limit(1, 30, 0, 10, 20) == 36
     assert limit(1, 36, 0, 10, 20) == 36
     assert limit(1, 50, 0, 10, 20) == 50  # t never falls
+
+
+def test_punctuation_needs_no_spike_and_its_spikes_do_not_count() -> None:
+    """Token 2 is a comma."""
+    spikes = CtcSpikes((10, 20, 30), (1, 2, 3))
+    assert gated_spike(Hypothesis((1,)), spikes) == 20
+    assert gated_spike(Hypothesis((1,)), spikes, {2}) == 30
+    assert gated_spike(Hypothesis((1, 2)), spikes, {2}) == 30
+    assert gated_spike(Hypothesis((1, 2, 3)), spikes, {2}) is None
+    assert gated_spike(Hypothesis(), CtcSpikes((10,), (2,)), {2}) is None
 
 
 def test_silence_moves_the_limit_forward() -> None:

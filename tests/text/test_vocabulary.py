@@ -213,3 +213,9 @@ def test_unknown_is_spelled_as_one_character() -> None:
     assert vocabulary.tokens == ("<unk>", "A", "B")
     assert vocabulary.encode("AÜ") == [2, 1]
     assert vocabulary.encode("<unk>") == [1]
+
+
+def test_punctuation_is_subwords_without_a_letter_or_digit() -> None:
+    tokens = ("▁", "▁a", ",", "▁'", "'s", "1", "é")
+    assert Vocabulary("bpe", tokens).punctuation == {3, 4}
+    assert Vocabulary("words", ("a", ",")).punctuation == frozenset()

@@ -54,6 +54,7 @@ class Search:
     phrases: Phrases | None = None
     threshold: float | None = None  # at which heads halt; None: that of the model
     most_tokens_per_frame: float = 1.0  # of an utterance, besides five more
+    punctuation: frozenset[int] = frozenset()  # tokens that CTC need not emit
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -117,12 +118,13 @@ class Search:
 
     def _spike(self, h: Hypothesis, speech: SpeechFrames) -> int:
         """The frame of the CTC spike for the next token; -1 without one."""
-        spike = gated_spike(h, speech.spikes)
+        spike = gated_spike(h, speech.spikes, self.punctuation)
         return -1 if spike is None else spike
 
     def _limit(self, h: Hypothesis, speech: SpeechFrames, final: bool) -> int | None:
         """The first frame that a hypothesis may not attend to; None if it has to wait."""
-        limit = gated_limit(h, speech.spikes, self.limit, self.config.lookahead_frames)
+        spike = gated_spike(h, speech.spikes, self.punctuation)
+        limit = None if spike is None else gated_limit(h, spike, self.limit, self.config.lookahead_frames)
         return NO_LIMIT if limit is None and final else limit
 
     def _write(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> Beam:

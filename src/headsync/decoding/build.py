@@ -91,7 +91,7 @@ def build_search(
     kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
         kind = BlockwiseSearch
-    return kind(engine, limit, decoding, end, lm, tree, only, threshold)
+    return kind(engine, limit, decoding, end, lm, tree, only, threshold, punctuation=vocabulary.punctuation)
 
 
 def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Vocabulary) -> Hotwords | None:

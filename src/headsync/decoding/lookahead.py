@@ -9,7 +9,7 @@ that the last one has not seen. In a live stream (`gated_limit`) the base is a C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from importlib.metadata import entry_points
 
 from headsync.decoding.hypothesis import Hypothesis
@@ -65,21 +65,22 @@ def limit_of(attention: str) -> Limit:
     raise nearest_name("decoder.attention =", attention, {*LIMITS, *entry_points(group=GROUP).names})
 
 
-def gated_spike(h: Hypothesis, spikes: CtcSpikes) -> int | None:
+def gated_spike(h: Hypothesis, spikes: CtcSpikes, punctuation: Container[int] = ()) -> int | None:
     """The CTC spike that a step of a live stream waits for; None if there is none yet.
 
     There must be more spikes than tokens, and the spike must not be in exhausted frames. Without this condition, the
-    limit would force tokens out of every silence longer than M.
+    limit would force tokens out of every silence longer than M. Punctuation is not counted: it has no sound, so CTC
+    often omits it, and the text would fall behind the speech.
     """
-    return spikes.next_after(len(h.tokens), h.exhausted)
+    written = sum(token not in punctuation for token in h.tokens)
+    return spikes.without(punctuation).next_after(written, h.exhausted)
 
 
-def gated_limit(h: Hypothesis, spikes: CtcSpikes, limit: Limit, ahead: int) -> int | None:
+def gated_limit(h: Hypothesis, spike: int, limit: Limit, ahead: int) -> int | None:
     """The limit of a step in a live stream: M frames from its spike, but at least t_{i-1}.
 
     Unlike Algorithm 1 it does not count from t_{i-1}: with each step that ends at its limit, the text would fall
     further behind the speech.
     """
-    spike = gated_spike(h, spikes)
-    found = None if spike is None else limit(spike, ahead)
+    found = limit(spike, ahead)
     return None if found is None else max(found, h.t)

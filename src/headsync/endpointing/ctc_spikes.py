@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Container
 from typing import NamedTuple
 
 
@@ -24,6 +25,11 @@ class CtcSpikes(NamedTuple):
     def without_first(self, count: int) -> CtcSpikes:
         """The spikes after the first `count`."""
         return CtcSpikes(self.frames[count:], self.tokens[count:]) if count else self
+
+    def without(self, tokens: Container[int]) -> CtcSpikes:
+        """The spikes of other tokens."""
+        kept = [(frame, token) for frame, token in zip(*self, strict=True) if token not in tokens]
+        return CtcSpikes(*zip(*kept, strict=True)) if kept else NO_SPIKES
 
     def before(self, frame: int) -> CtcSpikes:
         """The spikes before a frame."""

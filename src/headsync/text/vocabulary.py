@@ -71,6 +71,14 @@ class Vocabulary:
         """The one id that starts and ends a sentence."""
         return len(self.tokens) + 1
 
+    @property
+    def punctuation(self) -> frozenset[int]:
+        """The subwords without a letter or digit."""
+        if self.kind not in SUBWORDS:
+            return frozenset()
+        pieces = ((number, token.strip(MARK)) for number, token in enumerate(self.tokens, 1))
+        return frozenset(n for n, piece in pieces if piece and not any(c.isalnum() for c in piece))
+
     @classmethod
     def build(cls, kind: TokenKind, texts: Iterable[str]) -> Vocabulary:
         """Every token of the texts, sorted, so that the same corpus gives the same ids.
