@@ -52,6 +52,18 @@ def test_the_demo_recordings_are_recognised(recognizer: Recognizer, recording: P
     assert text_of(recognizer, samples, rate) == recording.with_suffix(".txt").read_text().strip()
 
 
+def test_an_utterance_after_a_pause_is_recognised_as_alone(recognizer: Recognizer) -> None:
+    """The encoder's left context is dropped at an endpoint; the time of the endpoint does not depend on the chunks."""
+    recordings = sorted(RECORDINGS.glob("*.flac"))[:3]
+    pause = np.zeros(24_000, np.float32)
+    samples = np.concatenate([part for path in recordings for part in (read_audio(path)[0], pause)])
+    texts = [path.with_suffix(".txt").read_text().strip() for path in recordings]
+    for size in (1_600, 50_000):
+        session = recognizer.session()
+        events = [e for n in range(0, len(samples), size) for e in session.push(samples[n : n + size], RATE)]
+        assert [event.text for event in events + session.finish() if isinstance(event, Final)] == texts
+
+
 @pytest.mark.parametrize("recording", sorted(DIGIT_RECORDINGS.glob("*.flac")), ids=lambda path: path.stem)
 def test_digit_recordings_are_recognised(digits: Recognizer, recording: Path) -> None:
     samples, rate = read_audio(recording)

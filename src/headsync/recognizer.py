@@ -23,11 +23,11 @@ from headsync._arguments import StreamSettings
 from headsync.config import Config, DecodingConfig, EndpointConfig
 from headsync.decoding.build import build_search
 from headsync.decoding.decoder_stream import DecoderStream
-from headsync.decoding.encoder_stream import EncoderStream
+from headsync.decoding.encoder_stream import Block, EncoderStream
 from headsync.endpointing.endpointer import build_endpointer
 from headsync.engine import Engine, load_engine
 from headsync.errors import AudioError, ConfigError
-from headsync.events import Event, Final
+from headsync.events import Endpoint, Event, Final
 from headsync.frontend.audio import Resampler, mix_down, stream_audio
 from headsync.frontend.frame_rate import FrameRate
 from headsync.frontend.waveform import build_features
@@ -187,6 +187,7 @@ class Session:
         statistics, features = recognizer.folder.statistics, recognizer.features
         self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, features)
         self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
+        self._restarts = recognizer.config.network.family == "moonshine"  # trained on single utterances
         self._lock = Lock()
         self._finished = False
         self._pushed_samples = self._resampled_samples = 0
@@ -244,13 +245,17 @@ class Session:
             return []
         waiting, self._waiting = np.concatenate(self._waiting), []
         frames, self._features = self._recognizer.features.step(waiting, self._features, final)
-        blocks, self._encoder = self._encoder.push(frames, final)
-        events: list[Event] = []
-        for block in blocks:
-            block = block._replace(time_seconds=self.audio_seconds) if final else block  # completed by the end
+        self._encoder, events = self._encoder.push(frames), list[Event]()
+        while (block := self._next_block(final)) is not None:
             new, self._decoder = self._decoder.push(block)
             events += new
+            if self._restarts and any(isinstance(event, Endpoint) for event in new):
+                self._encoder = self._encoder.without_left_context()
         return events + (self._decoder.finish(self.audio_seconds) if final else [])
+
+    def _next_block(self, final: bool) -> Block | None:
+        block, self._encoder = self._encoder.next_block(final)
+        return block if block is None or not final else block._replace(time_seconds=self.audio_seconds)
 
     def _resampler_for(self, rate: int) -> Resampler:
         if self._resampler is None:

@@ -163,8 +163,9 @@ def events_of(searching: Any, network: TorchEngine, encoder: EncoderConfig, size
     now = DecoderStream.start(searching, Endpointer(EndpointConfig(0.2, 1.6)), CHARACTERS)
     for size in (*sizes, len(features)):
         arrived, first = features[first : first + size], first + size
-        new, blocks = blocks.push(arrived, final=first >= len(features))
-        for block in new:
+        blocks = blocks.push(arrived)
+        while (block := (found := blocks.next_block(first >= len(features)))[0]) is not None:
+            blocks = found[1]
             told, now = now.push(block)
             events += told
     return events + now.finish(3.0)

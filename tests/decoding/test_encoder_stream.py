@@ -55,12 +55,22 @@ def numbered(frames: int) -> FloatArray:
     return np.repeat(np.arange(frames, dtype=np.float32)[:, None], NUM_MEL, 1)
 
 
+def push(now: EncoderStream, features: FloatArray, final: bool) -> tuple[list[Block], EncoderStream]:
+    """All blocks that these features complete."""
+    now, found = now.push(features), []
+    while True:
+        block, now = now.next_block(final)
+        if block is None:
+            return found, now
+        found.append(block)
+
+
 def push_all(engine: EchoEngine, config: EncoderConfig, features: FloatArray, cuts: list[int]) -> list[Block]:
     now, found = EncoderStream.start(engine, config, PLAIN), []
     for piece in np.split(features, sorted(cuts)):
-        blocks, now = now.push(piece, final=False)
+        blocks, now = push(now, piece, final=False)
         found += blocks
-    blocks, _ = now.push(features[:0], final=True)
+    blocks, _ = push(now, features[:0], final=True)
     return found + blocks
 
 
@@ -103,7 +113,7 @@ def test_a_block_comes_as_soon_as_its_right_context_is_there(size: tuple[int, in
     config = EncoderConfig(1, *size)
     now, total = EncoderStream.start(EchoEngine(config), config, PLAIN), 0
     for count in range(1, 200):
-        blocks, now = now.push(numbered(200)[count - 1 : count], final=False)
+        blocks, now = push(now, numbered(200)[count - 1 : count], final=False)
         total += len(blocks)
         whole = max(0, (LOG_MEL.embedded(count) - config.right_frames) // config.centre_frames)
         assert total == whole
@@ -120,7 +130,7 @@ def test_a_block_waits_for_what_the_front_end_needs_after_its_frames(pitch: bool
     needed = 160 * (4 * 5 + 3 - 1) + 400 + delay  # 5 frames, of which the last sees 7 feature frames
     assert not now.is_due(needed - 1)
     assert now.is_due(needed)
-    (block,), now = now.push(numbered(23), final=False)
+    (block,), now = push(now, numbered(23), final=False)
     assert block.time_seconds == needed / 16_000
     assert not now.is_due(needed + 3 * 4 * 160 - 1)
     assert now.is_due(needed + 3 * 4 * 160)
@@ -143,7 +153,7 @@ def test_the_state_of_a_stream_is_bounded() -> None:
     config = EncoderConfig(1, 4, 3, 2)
     now = EncoderStream.start(EchoEngine(config), config, PLAIN)
     for _ in range(300):
-        _, now = now.push(numbered(5), final=False)
+        _, now = push(now, numbered(5), final=False)
         assert len(now.features_TF) < LOG_MEL.needed(config.centre_frames + config.right_frames)
         assert len(now.ahead_TE) <= config.right_frames
 
@@ -178,14 +188,14 @@ def test_an_encoder_of_full_context_gives_one_block_at_the_end() -> None:
     config = EncoderConfig(1, 2, 3, 1, "full")
     now = EncoderStream.start(EchoEngine(config), config, PLAIN)
     for piece in np.split(numbered(400), [1, 20, 350]):
-        blocks, now = now.push(piece, final=False)
+        blocks, now = push(now, piece, final=False)
         assert blocks == []
-    (block,), after = now.push(numbered(0), final=True)
+    (block,), after = push(now, numbered(0), final=True)
     assert [int(frame[0]) for frame in block.memory.keys_BNHTD[0, 0, 0]] == [
         4 * n for n in range(LOG_MEL.embedded(400))
     ]
     assert block.time_seconds == np.inf  # it needs the end of the stream
-    assert after.push(numbered(0), final=True)[0] == []
+    assert push(after, numbered(0), final=True)[0] == []
 
 
 def test_an_encoder_frame_is_forty_milliseconds() -> None:
@@ -193,3 +203,19 @@ def test_an_encoder_frame_is_forty_milliseconds() -> None:
     for count in range(200):
         assert LOG_MEL.embedded(LOG_MEL.needed(count)) == count
         assert LOG_MEL.embedded(LOG_MEL.needed(count + 1) - 1) == count
+
+
+def test_without_left_context_a_block_is_that_of_a_new_stream() -> None:
+    config = Config(
+        network=NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),
+        encoder=EncoderConfig(2, 4, 3, 2, "reuse"),
+        decoder=DecoderConfig(2),
+    )
+    engine = TorchEngine(scrambled(Model(config, NUM_MEL, 5)))
+    features = np.random.default_rng(0).normal(size=(LOG_MEL.needed(11), NUM_MEL))  # three blocks
+    (_, _, third), _ = push(EncoderStream.start(engine, config.encoder, PLAIN), features, False)
+    (_, _), now = push(EncoderStream.start(engine, config.encoder, PLAIN), features[: LOG_MEL.needed(8)], False)
+    (after,), _ = push(now.without_left_context(), features[LOG_MEL.needed(8) :], False)
+    (new,), _ = push(EncoderStream.start(engine, config.encoder, PLAIN), features[6 * LOG_MEL.stride :], False)
+    np.testing.assert_allclose(after.log_ctc_TV, new.log_ctc_TV, rtol=0, atol=1e-9)
+    assert np.abs(after.log_ctc_TV - third.log_ctc_TV).max() > 1e-6

@@ -64,20 +64,23 @@ class EncoderStream:
             engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features=features
         )
 
-    def push(self, features_TF: FloatArray, final: bool) -> tuple[list[Block], EncoderStream]:
-        """All blocks that these features complete; with `final`, also the last ones, without their right context."""
-        blocks: list[Block] = []
-        now = replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
-        while (missing := now._missing) is not None and len(now.features_TF) >= now.features.rate.needed(missing):
+    def push(self, features_TF: FloatArray) -> EncoderStream:
+        """The stream with more features; `next_block` encodes them."""
+        return replace(self, features_TF=np.concatenate([self.features_TF, features_TF]))
+
+    def next_block(self, final: bool) -> tuple[Block | None, EncoderStream]:
+        """The next block if it is complete; with `final`, also the last ones, without their right context."""
+        now, missing = self, self._missing
+        if missing is not None and len(now.features_TF) >= now.features.rate.needed(missing):
             now = now._embed(missing)
-            block, now = now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)
-            blocks.append(block)
+            return now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)
         if final:
             now = now._embed(now.features.rate.embedded(len(now.features_TF)))
-            while len(now.ahead_TE):
-                block, now = now._encode(math.inf)
-                blocks.append(block)
-        return blocks, now
+        return now._encode(math.inf) if final and len(now.ahead_TE) else (None, now)
+
+    def without_left_context(self) -> EncoderStream:
+        """The stream as at its start: the next block sees no earlier frame."""
+        return replace(self, state=self.engine.start_encoder(1))
 
     def is_due(self, samples: int) -> bool:
         """Whether the next window can be encoded after this many samples."""
