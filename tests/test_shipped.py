@@ -56,7 +56,7 @@ def test_an_utterance_after_a_pause_is_recognised_as_alone(recognizer: Recognize
     """The encoder's left context is dropped at an endpoint; the time of the endpoint does not depend on the chunks."""
     recordings = sorted(RECORDINGS.glob("*.flac"))[:3]
     pause = np.zeros(24_000, np.float32)
-    samples = np.concatenate([part for path in recordings for part in (read_audio(path)[0], pause)])
+    samples = np.concatenate([part for path in recordings for part in (mix_down(read_audio(path)[0]), pause)])
     texts = [path.with_suffix(".txt").read_text().strip() for path in recordings]
     for size in (1_600, 50_000):
         session = recognizer.session()

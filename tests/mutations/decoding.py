@@ -55,8 +55,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "the last blocks do not need the end of the stream",
         "decoding/encoder_stream.py",
-        "block, now = now._encode(math.inf)",
-        "block, now = now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)",
+        "now._encode(math.inf)",
+        "now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)",
         ("tests/decoding/test_encoder_stream.py::test_blocks_without_their_right_context_need_the_end",),
     ),
     Mutation(
@@ -102,10 +102,24 @@ MUTATIONS: list[Mutation] = [
         ("tests/decoding/test_lookahead.py",),
     ),
     Mutation(
+        "punctuation needs a spike",
+        "decoding/lookahead.py",
+        "written = sum(token not in punctuation for token in h.tokens)",
+        "written = len(h.tokens)",
+        ("tests/decoding/test_lookahead.py",),
+    ),
+    Mutation(
+        "the left context stays at an endpoint",
+        "recognizer.py",
+        "self._encoder = self._encoder.without_left_context()",
+        "pass",
+        ("tests/test_shipped.py::test_an_utterance_after_a_pause_is_recognised_as_alone",),
+    ),
+    Mutation(
         "the gated limit counts from the last halt",
         "decoding/lookahead.py",
-        "found = None if spike is None else limit(spike, ahead)",
-        "found = None if spike is None else limit(max(h.t, spike), ahead)",
+        "found = limit(spike, ahead)",
+        "found = limit(max(h.t, spike), ahead)",
         ("tests/decoding/test_lookahead.py",),
     ),
     Mutation(
