@@ -10,8 +10,10 @@ projection, which has no effect on softmax. Conversion:
 
 1. `fit`: one pass of the softmax decoder over some utterances gives b and c of each head by least squares.
 2. `train`: all layers but the embeddings are trained on the texts, first without halting, then with it. Cross-entropy
-   alone does not make steps halt (the sums stay near 0.6 of the threshold and every step reads to the end), so the
-   shortfall of a sum from REACH times the threshold is part of the loss.
+   alone does not make steps halt, so the shortfall of a sum from REACH times the threshold is part of the loss.
+
+The weights of a step are divided by their sum, which the paper does not do: errors of the fit then do not scale the
+outputs. The joint threshold is THRESHOLD times the number of heads.
 
 The embedding keeps the rows of the pruned vocabulary (`vocabulary.py`). The decoder attends to pairs of adjacent
 states, joined by a linear layer that starts as their average: a frame every 48 ms. Queries and keys of the
