@@ -347,12 +347,13 @@ def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor
     The end of the sentence may read to the end.
     """
     counted = (batch.targets >= 0) & (batch.targets != EOS)
-    losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].mean() for sums in running_BGLT]
+    steps = counted.sum().clamp(min=1)
+    losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].sum() / steps for sums in running_BGLT]
     if spikes_BL is not None:
         frame = (spikes_BL - EARLY).clamp(min=0)[:, None, :, None]
         for sums in running_BGLT:
             before = F.pad(sums, (1, 0)).gather(-1, frame.expand(*sums.shape[:3], 1))[..., 0]
-            losses.append(F.relu(before.amax(1) - EARLY_SUM)[counted].mean())
+            losses.append(F.relu(before.amax(1) - EARLY_SUM)[counted].sum() / steps)
     return torch.stack(losses).sum() / len(running_BGLT)
 
 

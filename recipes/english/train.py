@@ -304,7 +304,7 @@ def start(stage: str, folder: Path, vocabulary: Vocabulary, cache: str) -> Recog
     if stage == "layers":
         return Recogniser.converted(MECHANISM, vocabulary, cache)
     if not (FOLDERS["layers"] / "model.safetensors").is_file():
-        raise SystemExit("run `python recipes/english/train.py layers` first")
+        raise SystemExit(f"{FOLDERS['layers']}: not found; run `python recipes/english/train.py layers` first")
     recogniser.load_state_dict(load_file(FOLDERS["layers"] / "model.safetensors"))
     return recogniser
 

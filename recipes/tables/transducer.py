@@ -1,4 +1,4 @@
-"""A transducer (RNN-T) on the stored frames of recipes/tables/english.toml, as a further row of its table.
+"""A transducer (RNN-T) on the stored frames of recipes/tables/english.toml, for comparison.
 
     headsync compare recipes/tables/english.toml --only HS-DACS   # trains the shared CTC and stores the frames
     python recipes/tables/transducer.py                           # trains, or continues, and measures
@@ -33,7 +33,9 @@ from headsync.evaluation.error_rate import ErrorCounts, bootstrap_interval, coun
 from headsync.evaluation.formatting import bare, equal_words
 from headsync.evaluation.latency import TimedWord, percentiles
 from headsync.evaluation.normalise import normaliser
+from headsync.frontend.audio import SAMPLE_RATE
 from headsync.frontend.features import Statistics
+from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, WEIGHTS
 from headsync.recipe import load_config
 from headsync.training.asr_task import AsrTask, build_model
@@ -251,7 +253,8 @@ def available_seconds(frame: int, config: Config, seconds: float) -> float:
     """When a frame of the streaming encoder is available: after its chunk and the frames behind it."""
     centre = config.encoder.centre_frames
     frames = (frame // centre + 1) * centre + config.encoder.right_frames
-    return min(seconds, frames * config.frame_rate.seconds)
+    samples = config.frame_rate.needed_samples(frames) + build_features(config).delay_samples
+    return min(seconds, samples / SAMPLE_RATE)
 
 
 def delays(found: Sequence[Emitted], said: Sequence[TimedWord], task: AsrTask, seconds: float) -> list[float]:

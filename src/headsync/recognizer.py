@@ -187,7 +187,7 @@ class Session:
         statistics, features = recognizer.folder.statistics, recognizer.features
         self._encoder = EncoderStream.start(recognizer.engine, recognizer.config.encoder, statistics, features)
         self._decoder = DecoderStream.start(recognizer.search, recognizer.endpointer, recognizer.vocabulary, attention)
-        self._restarts = recognizer.config.network.family == "moonshine"  # trained on single utterances
+        self._restarts = recognizer.config.network.family == "moonshine"  # its decoders are worse after other speech
         self._lock = Lock()
         self._finished = False
         self._pushed_samples = self._resampled_samples = 0

@@ -216,6 +216,6 @@ def test_unknown_is_spelled_as_one_character() -> None:
 
 
 def test_punctuation_is_subwords_without_a_letter_or_digit() -> None:
-    tokens = ("▁", "▁a", ",", "▁'", "'s", "1", "é")
+    tokens = ("▁", "▁a", ",", "▁'", "'s", "1", "é", "\u093e")
     assert Vocabulary("bpe", tokens).punctuation == {3, 4}
     assert Vocabulary("words", ("a", ",")).punctuation == frozenset()

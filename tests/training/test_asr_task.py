@@ -410,7 +410,7 @@ def test_data_errors_are_raised_before_anything_is_written(recipe: Path, corpus:
         (DataError, r"empty\.jsonl: no usable utterance", f"data.train={empty}"),
         (
             DataError,
-            r"data\.dev = '.*/changed\.jsonl': the word 'xyz' in 'ba xyz' is not in the vocabulary; .* Correct",
+            r"data\.dev = '.*/changed\.jsonl': the word 'xyz' in 'ba xyz' is not in the vocabulary, .* Correct",
             f"data.dev={strange}",
         ),
         (ConfigError, r'tiny\.toml: .*"hsdacs" is not known; did you mean "hs-dacs"', "decoder.attention=hsdacs"),

@@ -88,9 +88,9 @@ def build_search(
         if not decoding.ctc_weight:
             raise ConfigError("decoding.ctc_weight = 0 disables CTC, which triggered attention requires")
         return TriggeredSearch(engine, decoding, end, TRIGGER_FRAMES, lm, tree, only)
-    kind = PublishedSearch if decoding.policy == "published" else Search
     if name == "bs-dec":
-        kind = BlockwiseSearch
+        return BlockwiseSearch(engine, limit, decoding, end, lm, tree, only, threshold)
+    kind = PublishedSearch if decoding.policy == "published" else Search
     return kind(engine, limit, decoding, end, lm, tree, only, threshold, punctuation=vocabulary.punctuation)
 
 

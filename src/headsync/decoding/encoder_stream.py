@@ -79,7 +79,7 @@ class EncoderStream:
         return now._encode(math.inf) if final and len(now.ahead_TE) else (None, now)
 
     def without_left_context(self) -> EncoderStream:
-        """The stream as at its start: the next block sees no earlier frame."""
+        """The same stream; its next block has no left context."""
         return replace(self, state=self.engine.start_encoder(1))
 
     def is_due(self, samples: int) -> bool:

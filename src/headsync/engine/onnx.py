@@ -26,7 +26,7 @@ NAMES = ("embed", "encode", "places", "decode")
 SIZES = {  # settings that graphs depend on
     "network": ("family", "width", "heads", "feedforward", "kernels"),
     "encoder": ("layers", "left_frames", "centre_frames", "right_frames", "mode"),
-    "decoder": ("layers", "attention", "heads"),
+    "decoder": ("layers", "attention", "heads", "normalised"),
 }
 FORMAT = 2  # of the graphs; since 2 each row has a threshold
 PLACES_AT_ONCE = 64  # frames by which the table of places grows
@@ -162,7 +162,7 @@ def _zeros(leaves: Any, batch: int) -> State:
 def _checked(folder: ModelFolder) -> dict[str, Any]:
     """The description of the graphs in a folder; raises if they do not fit the rest of it."""
     again = f"export the model again: headsync export {folder.path} {folder.path}"
-    described = graphs_of(folder)
+    described = {"decoder.normalised": False, **graphs_of(folder)}  # graphs of other models do not have it
     if described.get("format") != FORMAT:
         raise ModelError(f"{folder.path}: the graphs were written by another version of headsync; {again}")
     for name, value in describe(folder, bool(described.get("int8"))).items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
+from unicodedata import category
 
 from headsync._atomic_write import write_atomically
 from headsync._parse import parse_json
@@ -73,11 +74,11 @@ class Vocabulary:
 
     @property
     def punctuation(self) -> frozenset[int]:
-        """The subwords without a letter or digit."""
+        """The subwords without a letter, digit or combining mark."""
         if self.kind not in SUBWORDS:
             return frozenset()
         pieces = ((number, token.strip(MARK)) for number, token in enumerate(self.tokens, 1))
-        return frozenset(n for n, piece in pieces if piece and not any(c.isalnum() for c in piece))
+        return frozenset(n for n, piece in pieces if piece and not any(category(c)[0] in "LNM" for c in piece))
 
     @classmethod
     def build(cls, kind: TokenKind, texts: Iterable[str]) -> Vocabulary:

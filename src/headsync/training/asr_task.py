@@ -296,8 +296,10 @@ def _without_dropout(decoder: Decoder) -> Iterator[None]:
     decoder.eval()
     for mechanism in (module for module in decoder.modules() if isinstance(module, Mechanism)):
         mechanism.train()
-    yield
-    decoder.train()
+    try:
+        yield
+    finally:
+        decoder.train()
 
 
 def ctc_errors(ctc_BTV: Tensor, frames_B: Tensor, batch: Batch) -> tuple[int, int]:
