@@ -88,6 +88,9 @@ def test_graphs_of_another_network_are_refused(copied: ModelFolder) -> None:
     (copied.path / GRAPHS).write_text(json.dumps({**described, "classes": 99}))
     with pytest.raises(ModelError, match=r"the graphs have classes = 99, the rest of the model has 11; .* again"):
         load_engine(copied)
+    (copied.path / GRAPHS).write_text(json.dumps({**described, "decoder.normalised": True}))
+    with pytest.raises(ModelError, match=r"the graphs have decoder.normalised = True, the rest of the model has False"):
+        load_engine(copied)
     (copied.path / GRAPHS).write_text(json.dumps({**described, "format": 1}))
     with pytest.raises(ModelError, match=r"by another version of headsync; export the model again: headsync export"):
         load_engine(copied)
