@@ -281,7 +281,7 @@ def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[
 
 def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -> dict[str, float]:
     """WER of CTC alone and of the decoder alone (greedy), loss given the text, on the first utterances of each set."""
-    states, found = States(name), {}
+    states, found = States(name), dict[str, float]()
     for corpus in ("librispeech", "commonvoice", "harpervalley"):
         rows = [row for row in read_index(name) if row["corpus"] == corpus][:count]
         if not rows:
