@@ -249,7 +249,7 @@ class Session:
         while (block := self._next_block(final)) is not None:
             new, self._decoder = self._decoder.push(block)
             events += new
-            if self._restarts and any(isinstance(event, Endpoint) for event in new):
+            if self._restarts and any(isinstance(event, Endpoint) and event.reason != "length" for event in new):
                 self._encoder = self._encoder.without_left_context()
         return events + (self._decoder.finish(self.audio_seconds) if final else [])
 
