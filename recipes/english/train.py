@@ -46,8 +46,8 @@ from torch import Tensor, nn
 from vocabulary import Vocabulary
 
 FOLDERS = {"layers": RUNS / "train/layers", "whole": RUNS / "train/last"}
-UPDATES = {"layers": 1500, "whole": 1000}
-RATES = {"layers": 5e-4, "whole": 1e-4}
+UPDATES = {"layers": 1500, "whole": 700}
+RATES = {"layers": 5e-4, "whole": 1.5e-4}
 MECHANISM = "hs-dacs"
 CTC_WEIGHT, SOFT_WEIGHT, OUTPUT_WEIGHT = 0.2, 0.7, 2.0
 UNLIMITED = 600  # first updates without limits: until CTC can align

@@ -105,7 +105,7 @@ def log_probabilities(frames_BTV: Tensor, texts_BUV: Tensor, tokens_BU: Tensor) 
 
 
 def texts_of(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Tokens without the end, blanks behind, and their number."""
+    """Tokens without the end, followed by blanks, and their number."""
     counts_B = (batch.targets_BL != PADDING).sum(1) - 1
     tokens_BU = batch.targets_BL[:, :-1]
     return tokens_BU.masked_fill(torch.arange(tokens_BU.shape[1]) >= counts_B[:, None], BLANK), counts_B

@@ -9,7 +9,7 @@ that the last one has not seen. In a live stream (`gated_limit`) the base is a C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Set
 from importlib.metadata import entry_points
 
 from headsync.decoding.hypothesis import Hypothesis
@@ -65,13 +65,15 @@ def limit_of(attention: str) -> Limit:
     raise nearest_name("decoder.attention =", attention, {*LIMITS, *entry_points(group=GROUP).names})
 
 
-def gated_spike(h: Hypothesis, spikes: CtcSpikes, punctuation: Container[int] = ()) -> int | None:
+def gated_spike(h: Hypothesis, spikes: CtcSpikes, punctuation: Set[int] = frozenset()) -> int | None:
     """The CTC spike that a step of a live stream waits for; None if there is none yet.
 
     There must be more spikes than tokens, and the spike must not be in exhausted frames. Without this condition, the
     limit would force tokens out of every silence longer than M. Punctuation is not counted: it has no sound, so CTC
     often omits it, and the text would fall behind the speech.
     """
+    if not punctuation:
+        return spikes.next_after(len(h.tokens), h.exhausted)
     written = sum(token not in punctuation for token in h.tokens)
     return spikes.without(punctuation).next_after(written, h.exhausted)
 

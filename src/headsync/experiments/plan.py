@@ -76,7 +76,7 @@ class System:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it has models of its own."""
+        """Whether it is trained separately."""
         return not self.of or bool(self.settings) or self.random_decoder
 
 

@@ -251,7 +251,7 @@ def seeds_of(runs: Runs, system: System) -> Iterator[Path]:
 
 
 def dev_losses(runs: Runs) -> dict[str, Curve]:
-    """Updates and dev losses of the first seed of each trained system and choice; of no run without a decoder's."""
+    """Updates and dev losses of the first seed of each trained row; runs without a decoder loss are omitted."""
     trained = [s for s in (*runs.plan.systems, *runs.plan.choices) if s.is_trained]
     models = {system.name: next(seeds_of(runs, system)) for system in trained}
     curves = {name: _dev_losses(model.parent / LOG) for name, model in models.items()}
