@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
 
@@ -74,7 +75,7 @@ class Slow(TableEngine):
 def test_only_undecided_hypotheses_are_decoded_again() -> None:
     config = DecodingConfig(beam=3, ctc_weight=0.0, lm_weight=0.5, lookahead_frames=5)
     engine, language = Slow(0, CLASSES, end_bonus=-50.0), Bigrams(0, CLASSES)
-    searching = Search(engine, lookahead, config, END, language, most_tokens_per_frame=0.01)
+    searching = Search(engine, lookahead, config, END, language, most_tokens_per_frame=0.01, patience_frames=math.inf)
     log_ctc = some_ctc(0)
     beam = searching.start()
     asked = []
@@ -236,3 +237,29 @@ def test_a_step_without_a_limit_waits_for_the_evidence_after_what_it_saw() -> No
     beam = searching.advance(searching.start(), SpeechFrames(memory, log_ctc[:6], evidence), final=False)
     assert beam.live[0].exhausted == 3  # frames 0 to 2 were seen; no limit is no place
     assert NO_LIMIT not in (h.exhausted for h in beam.live)
+
+
+class Late(TableEngine):
+    """After token 1 a step attends to 8 frames; after any other token to 30. Token 1 is the most likely."""
+
+    def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
+        halt = 8 if prefix[-1] == 1 else 6 if prefix[-1] == END else 30
+        log_p = np.log(np.array([1e-9, 0.6, 0.3, 0.1, 1e-9]))
+        ends = np.full(2, min(halt, limit, frames))
+        return log_p, ends, final or halt <= min(limit, frames)
+
+
+def test_the_best_hypothesis_does_not_wait_for_those_that_need_later_frames() -> None:
+    config, log_ctc = DecodingConfig(beam=3, ctc_weight=0.0), some_ctc(0)
+    spikes = (0, 1, 2, 3)
+    for patience, tokens, live in ((4, 4, 3), (math.inf, 1, 3), (22, 1, 3)):
+        searching = Search(Late(0, CLASSES), unlimited, config, END, patience_frames=patience)
+        beam = searching.advance(searching.start(), heard(spikes, log_ctc, 12), final=False)
+        assert (len(beam.best.tokens), len(beam.live)) == (tokens, live)
+    waited = replace(searching, patience_frames=22)
+    beam = waited.advance(waited.start(), heard(spikes, log_ctc, 30), final=False)
+    assert any(2 in h.tokens[:-1] for h in beam.live), "answers that come in time are kept"
+    by_frames = waited.start()
+    for frames in range(31):
+        by_frames = waited.advance(by_frames, heard(spikes, log_ctc, frames), final=False)
+    assert by_frames.live == beam.live

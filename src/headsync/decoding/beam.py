@@ -5,6 +5,8 @@ The stages of an output step:
 1. Begin: the language model scores the next token of every live hypothesis, which needs no frames.
 2. Ask: each hypothesis waits for its CTC spike (`gated_spike`), which gives its limit. The decoder computes those that
    have one. Online attention decides the step, or needs more frames; decided answers are kept (`PendingStep`).
+   Hypotheses of equal length are at different places of the speech. Those that need frames long after the best one are
+   dropped (`_without_late`); otherwise the text would wait for the hypothesis that is furthest ahead.
 3. Score: when every live hypothesis is decided, the joint scores of all candidates are computed. CTC scores all
    hypotheses on the same frames: those that some answer depends on (`used_B`), even if more have arrived. So the
    arrival of frames does not change a score.
@@ -39,6 +41,7 @@ from headsync.lm import LanguageModel, Scores
 
 RISE = 10.0  # how much better a longer text may score, if scores can rise
 HOPELESS = 20.0  # a hypothesis this much worse than the best is dropped
+PATIENCE_FRAMES = 4  # of a live stream: the best hypothesis waits this long for the answers to the others
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Search:
     threshold: float | None = None  # at which heads halt; None: that of the model
     most_tokens_per_frame: float = 1.0  # of an utterance, besides five more
     punctuation: frozenset[int] = frozenset()  # tokens that CTC need not emit
+    patience_frames: float = PATIENCE_FRAMES
 
     @cached_property
     def joint(self) -> JointScorer:
@@ -88,10 +92,27 @@ class Search:
     def _steps(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
         while not self._over(beam, speech.frames):
             step = self._ask(beam, beam.step or self._begin(beam), speech, final)
+            if not final:
+                beam, step = self._without_late(beam, step, speech)
             if not self._is_decided(beam, step, speech, final):
                 return beam._replace(step=step)
             beam = self._write(beam, step, speech, final)
         return beam
+
+    def _without_late(self, beam: Beam, step: PendingStep, speech: SpeechFrames) -> tuple[Beam, PendingStep]:
+        """Drop hypotheses whose answer depends on frames long after those of the best one, which would wait for them.
+
+        Not while a hypothesis waits in a pause: those that write a token there would win.
+        """
+        if step.answers is None or any(h.exhausted > h.t for h in beam.live):
+            return beam, step
+        used = dict(zip(step.answers.row_B.tolist(), step.answers.used_B.tolist(), strict=True))
+        best = max(range(len(beam.live)), key=lambda row: beam.live[row].score)
+        latest = used.get(best, math.inf) + self.patience_frames
+        rows = [row for row in range(len(beam.live)) if used.get(row, math.inf) <= latest]
+        if speech.frames < latest or len(rows) == len(beam.live):
+            return beam, step
+        return _only(beam, rows), step.only(rows)
 
     def _is_decided(self, beam: Beam, step: PendingStep, speech: SpeechFrames, final: bool) -> bool:
         return not step.waiting(len(beam.live))
@@ -221,11 +242,7 @@ class Search:
         if len(ended) >= most:
             enough = max(enough, ended[most - 1] - (RISE if self.joint.may_rise else 0.0))
         rows = [row for row, h in enumerate(beam.live) if h.score > enough]
-        if len(rows) == len(beam.live):
-            return beam
-        live = tuple(beam.live[row] for row in rows)
-        states = take_rows(beam.state, rows), rows_of(beam.ctc, rows), rows_of(beam.language, rows)
-        return Beam(live, beam.ended, *states)
+        return beam if len(rows) == len(beam.live) else _only(beam, rows)
 
     def _finished(self, beam: Beam) -> Beam:
         """Drop texts that reached the length limit, if any other text has ended."""
@@ -258,6 +275,13 @@ def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
     places = np.flatnonzero((flat >= least) & (flat > -np.inf))
     places = places[np.argsort(-flat[places], kind="stable")][:most]
     return [(int(place) // scores_BK.shape[1], int(place) % scores_BK.shape[1]) for place in places]
+
+
+def _only(beam: Beam, rows: list[int]) -> Beam:
+    """The beam with these live hypotheses."""
+    live = tuple(beam.live[row] for row in rows)
+    states = take_rows(beam.state, rows), rows_of(beam.ctc, rows), rows_of(beam.language, rows)
+    return Beam(live, beam.ended, *states)
 
 
 def _postponed(beam: Beam, step: PendingStep, prefers_B: BoolArray) -> Beam:

@@ -58,6 +58,13 @@ class PendingStep(NamedTuple):
         kept = np.flatnonzero(~np.isin(self.answers.row_B, rows)).tolist()
         return self._replace(answers=take_rows(self.answers, kept) if kept else None)
 
+    def only(self, rows: list[int]) -> PendingStep:
+        """The scores of these hypotheses, all of them decided."""
+        assert self.answers is not None
+        answers = take_rows(self.answers, np.searchsorted(self.answers.row_B, rows).tolist())
+        language_BV = None if self.language_BV is None else self.language_BV[rows]
+        return PendingStep(answers._replace(row_B=np.arange(len(rows))), language_BV, rows_of(self.language, rows))
+
 
 def decided_answers(
     rows: list[int], spikes: list[int], decoded: Decoded, window: Window, trace: bool = False

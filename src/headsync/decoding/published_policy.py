@@ -16,6 +16,7 @@ the best is chosen. So every decision depends on frames alone, and any chunking 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,8 @@ from headsync.frontend.audio import FloatArray
 @dataclass(frozen=True)
 class PublishedSearch(Search):
     """A label-synchronous search by the published policy."""
+
+    patience_frames: float = math.inf
 
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:
         """Take all steps that can be taken on the frames so far; at the end, score all texts on all frames."""
