@@ -1,0 +1,316 @@
+"""Train encoder, CTC and online decoder together on recordings, from the checkpoints of `adapt.py` and `train.py`.
+
+    python recipes/english/finetune.py                   # continues from runs/english/finetune
+    python recipes/english/finetune.py --minutes 20      # stop after this time; the same command continues
+    python recipes/english/finetune.py evaluate
+
+CTC cannot become accurate on states that were made for attention, so the layers of the encoder learn too, at a low
+rate; the convolutions, the two lowest layers and the embedding do not. The loss is CTC, cross-entropy to the text, and the halting
+loss of `convert.py`. Limits of steps are as in `train.py`.
+
+A row is a stream: one utterance, or several with pauses, or background without text, after augmentation
+(`augment.py`). The encoder reads the whole row, in blocks of a size drawn for each row. Its states are then cut into
+the utterances that an endpointer would find: with part of the silence around them, and sometimes two or three
+utterances as one. So the decoder learns from states after other speech as well as from those at the start of a stream.
+The data of an update depends on its number only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from augment import augmented, finished, noise
+from background import background
+from cache import development, labelled
+from convert import HALTING_WEIGHT, Batch, halting_loss, padded_batch
+from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
+from optimisation import Run, Schedule, processes
+from safetensors.torch import load_file
+from score import word_error_rate
+from speech import RUNS, Utterance, levelled, samples_of
+from torch import Tensor, nn
+from train import LOOKAHEADS, MECHANISM, Recogniser, ctc_loss, forced, lengths, token_limits
+from vocabulary import Vocabulary
+
+FOLDER = RUNS / "finetune"
+START = (RUNS / "adapt/last", RUNS / "train/last")
+MIXTURE = {
+    "librispeech": 0.30,
+    "commonvoice": 0.40,
+    "commonvoice-v1": 0.08,
+    "harpervalley": 0.10,
+    "speechocean": 0.07,
+    "digits": 0.05,
+}
+SHAPES = (  # left, centre, right in seconds, and how often
+    ((10.32, 0.384, 0.384), 0.60),
+    ((10.32, 0.24, 0.24), 0.22),
+    ((10.32, 0.672, 0.672), 0.10),
+    ((5.16, 0.384, 0.384), 0.08),
+)
+SIZE = SHAPES[0][0]
+SECONDS = 96.0  # of speech in one update, over all processes
+UPDATES, RATE_MOST, EMA = 900, 2e-4, 0.99
+FASTER = {"encoder.": 0.4, "recogniser.ctc.": 3.0}
+FROZEN = 2  # lowest layers of the encoder; training them as well takes a fifth more time
+CTC_WEIGHT = 0.3
+LONGEST_STREAM, LONGEST_UTTERANCE = 26.0, 18.0  # seconds
+LEAD, TRAIL, JOINED_PAUSE = 1.0, 0.8, 1.0  # seconds of silence kept around an utterance, and inside one
+BACKGROUND = 0.05  # share of background among the utterances
+SEED, SAVE_MINUTES, EVALUATE_UPDATES = 5, 4.0, 150
+
+
+class Span(NamedTuple):
+    """Part of a stream in samples, with its text."""
+
+    first: int
+    end: int
+    text: str
+
+
+class Model(nn.Module):
+    """All networks; the convolutions, the lowest layers of the encoder and the embedding are not trained."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.encoder, self.recogniser = Encoder(), Recogniser(MECHANISM, tokens)
+        self.recogniser.decoder.embed_tokens.requires_grad_(False)
+        encoder = self.encoder
+        for part in (encoder.conv1, encoder.groupnorm, encoder.conv2, encoder.conv3, *encoder.layers[:FROZEN]):
+            part.requires_grad_(False)
+
+    def states(self, samples: np.ndarray, shape: Shape, phase: int) -> Tensor:
+        """States of a stream whose first block is shorter by `phase` frames."""
+        with torch.no_grad(), mixed_precision():
+            front, _ = self.encoder.front(torch.from_numpy(np.pad(samples, (0, FIELD)))[None])
+        x = F.pad(front.float(), (0, 0, phase, 0))
+        with mixed_precision():
+            states = self.encoder.blocks(x, shape, torch.arange(x.shape[1])[None] >= phase)
+        return states[0, phase:].float()
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+class Corpora:
+    """Training utterances with text, by corpus."""
+
+    def __init__(self) -> None:
+        self.utterances: dict[str, list[Utterance]] = {}
+        for corpus, utterance in labelled():
+            if corpus in MIXTURE and 0.6 <= utterance.seconds <= LONGEST_STREAM:
+                self.utterances.setdefault(corpus, []).append(utterance)
+        self.names = list(self.utterances)
+        weights = np.array([MIXTURE[name] for name in self.names])
+        self.weights = weights / weights.sum()
+
+    def draw(self, rng: np.random.Generator) -> Utterance:
+        corpus = self.utterances[self.names[rng.choice(len(self.names), p=self.weights)]]
+        return corpus[rng.integers(len(corpus))]
+
+
+def stream(corpora: Corpora, rng: np.random.Generator) -> tuple[np.ndarray, list[Span]]:
+    """A row of samples, and its utterances."""
+    most = int(rng.uniform(6, LONGEST_STREAM) * RATE) if rng.random() < 0.6 else 0
+    lead = int(rng.uniform(0, 1.2) * RATE) if rng.random() < 0.5 else 0
+    parts, spans, place = [np.zeros(lead, np.float32)], list[Span](), lead
+    while True:
+        if rng.random() < BACKGROUND:
+            voices = [corpora.draw(rng) for _ in range(8)]
+            samples, text = background(voices, rng), ""
+        else:
+            utterance = corpora.draw(rng)
+            samples = levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2.5) / 20))
+            samples, text = augmented(samples, rng), utterance.text or ""
+        if spans and place + len(samples) > most:
+            break
+        pause = int(rng.exponential(0.6) * RATE)
+        parts += [samples, np.zeros(pause, np.float32)]
+        spans.append(Span(place, place + len(samples), text))
+        place += len(samples) + pause
+        if place >= most:
+            break
+    row = np.concatenate(parts)
+    row = row + noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
+    return finished(row, rng), joined(spans, len(row), rng)
+
+
+def joined(spans: Sequence[Span], end: int, rng: np.random.Generator) -> list[Span]:
+    """Utterances as an endpointer cuts them: some neighbours as one, with part of the silence around them."""
+    found = list[Span]()
+    for span in spans:
+        last = found[-1] if found else None
+        near = last is not None and span.first - last.end < JOINED_PAUSE * RATE
+        if last is not None and near and last.text and span.text and rng.random() < 0.4:
+            if span.end - last.first < LONGEST_UTTERANCE * RATE:
+                found[-1] = Span(last.first, span.end, f"{last.text} {span.text}")
+                continue
+        found.append(span)
+    wide, before = list[Span](), 0
+    for span, after in zip(found, [*(s.first for s in found[1:]), end], strict=True):
+        first = max(before, span.first - int(rng.uniform(0, LEAD) * RATE))
+        before = span.end + int(min(after - span.end, rng.uniform(0, TRAIL) * RATE))
+        wide.append(Span(first, before, span.text))
+    return wide
+
+
+class Piece(NamedTuple):
+    """States of an utterance and its tokens."""
+
+    states: Tensor
+    tokens: list[int]
+
+
+def pieces(model: Model, corpora: Corpora, vocabulary: Vocabulary, seconds: float, rng: np.random.Generator) -> list[Piece]:
+    """Utterances of some streams."""
+    found, processed = list[Piece](), 0.0
+    sizes, chances = [Shape.of(*s) for s, _ in SHAPES], [p for _, p in SHAPES]
+    while processed < seconds:
+        samples, spans = stream(corpora, rng)
+        shape = sizes[rng.choice(len(sizes), p=chances)]
+        states = model.states(samples, shape, int(rng.integers(shape.centre)))
+        for span in spans:
+            piece = Piece(states[span.first // HOP : span.end // HOP], vocabulary.encode(span.text))
+            if len(piece.states) // 2 > 1.3 * len(piece.tokens) + 4:  # CTC needs room for every token
+                found.append(piece)
+        processed += len(samples) / RATE
+    return found
+
+
+def groups(found: Sequence[Piece], states: int = 2400) -> Iterator[Batch]:
+    """Utterances in batches of similar length, at most `states` with padding."""
+    group: list[Piece] = []
+    for piece in sorted(found, key=lambda piece: len(piece.states)):
+        if group and len(piece.states) * (len(group) + 1) > states:
+            yield padded_batch(*zip(*group, strict=True))
+            group = []
+        group.append(piece)
+    if group:
+        yield padded_batch(*zip(*group, strict=True))
+
+
+# --------------------------------------------------------------------------------------------------------------- loss
+
+
+class Losses(NamedTuple):
+    """Sums over some utterances, and the number of tokens: of CTC, and of the decoder (with the end)."""
+
+    ctc: Tensor
+    text: Tensor
+    halting: Tensor
+    tokens: int
+    steps: int
+
+
+def batch_losses(recogniser: Recogniser, batch: Batch, lookahead: int) -> Losses:
+    frames, seen = recogniser.decoder.stack(batch.states, batch.seen)
+    log_p = recogniser.ctc_log_probabilities(frames)
+    limits = token_limits(log_p.detach(), batch, seen.sum(-1), lookahead)
+    with mixed_precision():
+        logits, step = recogniser.decoder(batch.inputs, frames, seen, True, limits)
+    counted = batch.targets >= 0
+    text = F.cross_entropy(logits[counted].float(), batch.targets[counted], reduction="sum")
+    tokens, steps = int(lengths(batch).sum()), int(counted.sum())
+    halting = halting_loss(step.running, batch, limits - lookahead)
+    return Losses(ctc_loss(log_p, batch, seen) * max(1, tokens), text, halting * tokens, tokens, steps)
+
+
+def total(parts: Sequence[Losses]) -> tuple[Tensor, Tensor, Tensor]:
+    """CTC, cross-entropy and halting loss, per token."""
+    tokens, steps = max(1, sum(p.tokens for p in parts)), max(1, sum(p.steps for p in parts))
+    ctc, text, halting = (torch.stack([p[i] for p in parts]).sum() for i in range(3))
+    return ctc / tokens, text / steps, halting / tokens
+
+
+# ----------------------------------------------------------------------------------------------------------- training
+
+
+def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
+    model = Model(len(vocabulary))
+    if not (FOLDER / "state.json").is_file():
+        model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
+        model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
+    run = Run(model, Schedule(RATE_MOST, 50, arguments.updates, EMA, 0.01), FOLDER, FASTER)
+    corpora, began = Corpora(), time.monotonic()
+    rank, ranks, saved = dist.get_rank(), dist.get_world_size(), time.monotonic()
+    print({name: len(found) for name, found in corpora.utterances.items()}, flush=True)
+    while not run.is_over and time.monotonic() - began < 60 * arguments.minutes:
+        start, rng = time.monotonic(), np.random.default_rng([SEED, run.updates, rank])
+        lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
+        found = pieces(run.model, corpora, vocabulary, SECONDS / ranks, rng)
+        ctc, text, halting = total([batch_losses(run.model.recogniser, b, lookahead) for b in groups(found)])
+        (CTC_WEIGHT * ctc + text + HALTING_WEIGHT * halting).backward()
+        run.update()
+        if rank:
+            continue
+        figures = f"ctc {float(ctc.detach()):.3f} text {float(text.detach()):.3f} halting {float(halting.detach()):.3f}"
+        print(f"{run.updates} {figures} {time.monotonic() - start:.1f} s", flush=True)
+        if time.monotonic() - saved > 60 * SAVE_MINUTES:
+            run.save()
+            saved = time.monotonic()
+        if run.updates % EVALUATE_UPDATES == 0:
+            run.save()
+            print("evaluation", json.dumps(evaluate(run.average, vocabulary, 40)), flush=True)
+    if not rank:
+        run.save()
+        write_parts(run.average)
+
+
+def write_parts(model: Model) -> None:
+    """The checkpoints that `export.py` reads."""
+    from safetensors.torch import save_file
+
+    for name in ("encoder", "recogniser"):
+        (FOLDER / name).mkdir(exist_ok=True)
+        state = getattr(model, name).state_dict()
+        save_file({n: p.detach().clone() for n, p in state.items()}, FOLDER / name / "model.safetensors")
+
+
+@torch.no_grad()
+def evaluate(model: Model, vocabulary: Vocabulary, count: int) -> dict[str, float]:
+    """WER of greedy CTC, and cross-entropy and accuracy of the decoder given the text, on development sets."""
+    result, shape = dict[str, float](), Shape.of(*SIZE)
+    chosen = development(count)
+    for corpus in dict.fromkeys(name for name, _ in chosen):
+        rows = [u for name, u in chosen if name == corpus]
+        states = [model.states(samples_of(u), shape, 0)[: frames_of(int(u.seconds * RATE))] for u in rows]
+        found = [Piece(s, vocabulary.encode(u.text or "")) for s, u in zip(states, rows, strict=True)]
+        given = forced(model.recogniser, list(groups(found)), LOOKAHEADS[0] + 2)
+        result |= {f"{corpus} {key}": value for key, value in given.items()}
+        read = [vocabulary.decode(model.recogniser.read_ctc(s)) for s in states]
+        result[f"{corpus} ctc"] = word_error_rate([u.text or "" for u in rows], read)
+    return {key: round(value, 3) for key, value in result.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["train", "evaluate"], default="train")
+    parser.add_argument("--updates", type=int, default=UPDATES)
+    parser.add_argument("--minutes", type=float, default=1e9)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    vocabulary = Vocabulary()
+    if arguments.command == "train":
+        with processes():
+            train(arguments, vocabulary)
+        return
+    model = Model(len(vocabulary)).eval()
+    if (FOLDER / "model.safetensors").is_file():
+        model.load_state_dict(load_file(FOLDER / "model.safetensors"))
+    else:
+        model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
+        model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
+    print(json.dumps(evaluate(model, vocabulary, 40)))
+
+
+if __name__ == "__main__":
+    main()
