@@ -5,8 +5,8 @@
 
 sclite is in Debian's package sctk. A tool that is not given or not installed is skipped. The exit status is 1 if a
 figure differs by more than rounding. A CTM has the recognised words as they are, so its errors are compared with those
-of texts in lower case without other normalisation. simulstream's log removes words from the end only: a word after a changed word gets the
-time of the change, in the expected LAAL too.
+of texts in lower case without other normalisation. simulstream's log removes words from the end only: a word after a
+changed word gets the time of the change, in the expected LAAL too.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_the_distribution_of_delays_is_drawn() -> None:
 
 def test_the_legend_of_the_delays_is_inside_the_figure() -> None:
     with matplotlib.rc_context(STYLE):
-        figure = delay_distribution(Delays(**{name: (0.3, 0.1) for name in CURVES}))
+        figure = delay_distribution(Delays(**dict.fromkeys(CURVES, (0.3, 0.1))))
         figure.draw_without_rendering()
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 4

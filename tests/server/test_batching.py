@@ -236,7 +236,7 @@ BUDGETS: list[dict[str, Any]] = [
     {"lookahead_ms": 80}, {"threshold": 0.4}, {}, {"lookahead_ms": 600, "threshold": 0.8, "pause_seconds": 0.5}
 ]  # fmt: skip
 SIZES: list[dict[str, Any]] = [
-    {}, {"centre_ms": 240, "right_ms": 240}, {"centre_ms": 240, "lookahead_ms": 200}, {"right_ms": 624, "threshold": 0.8}
+    {}, {"centre_ms": 240, "right_ms": 240}, {"centre_ms": 240, "lookahead_ms": 200}, {"right_ms": 624, "beam": 3}
 ]  # fmt: skip
 
 
