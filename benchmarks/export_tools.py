@@ -63,7 +63,10 @@ def output_of(command: list[str]) -> str:
 
 def write_stm(path: Path, utterances: list[Utterance]) -> None:
     """The reference of a CTM: each recording is one segment."""
-    rows = sorted((one.id, f"1 {one.speaker or 'unknown'} 0.0 {one.seconds:.3f} {one.text}") for one in utterances)
+    rows = sorted(
+        ("_".join(one.id.split()), f"1 {one.speaker or 'unknown'} 0.0 {one.seconds:.3f} {one.text}")
+        for one in utterances
+    )
     path.write_text("".join(f"{name} {rest}\n" for name, rest in rows))
 
 
