@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import shlex
@@ -22,7 +23,9 @@ from typer.testing import CliRunner
 import headsync
 from headsync import config, events, model_folder
 from headsync.cli.app import app
+from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.engine.onnx import NAMES
+from recordings import DIGIT_RECORDINGS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headsync"
@@ -274,6 +277,22 @@ def test_the_picture_of_the_data_path_names_packages_that_exist() -> None:
     ]
     assert len(named) >= 6
     assert all((PACKAGE / name).exists() for name in named)
+
+
+def test_the_reference_has_every_key_of_an_evaluation(tmp_path: Path) -> None:
+    recording = sorted(DIGIT_RECORDINGS.glob("*.flac"))[0]
+    text = recording.with_suffix(".txt").read_text(encoding="utf-8").strip()
+    write_manifest(tmp_path / "a.jsonl", [Utterance("a", recording, text, 1.0, "anna")])
+    command = ["evaluate", "digits-en", str(tmp_path / "a.jsonl"), "--json", str(tmp_path / "a.json")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    document = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    documented = rows(section(REFERENCE / "measures.md", "The JSON file"))
+    assert documented.keys() == document.keys()
+    inner = {name: document[name] for name in ("counts", "formatting", "stops", "delays", "stability")}
+    inner |= {"speakers": document["speakers"]["anna"], "reliability": document["reliability"][0]}
+    inner |= {"outcomes": document["outcomes"][0], "delays, each": document["delays"]["laal"]}
+    for name, value in inner.items():
+        assert {f"`{key}`" for key in value} <= set(re.findall(r"`\w+`", documented[name.partition(",")[0]])), name
 
 
 def test_the_reference_has_every_file_of_a_model() -> None:

@@ -36,6 +36,7 @@ def test_evaluate_prints_a_table_and_writes_json(manifest: Path, tmp_path: Path,
     assert figures["cost ratio r"] == "0.500"
     assert figures["user-perceived latency"].startswith("0.20 s  (p90 0.20, p95")
     assert figures["unstable partial words"] == "0.00%"
+    assert list(figures)[-3:] == ["first display", "normalised erasure", "unstable partial words"]
     decoding = {"beam": 2, "lookahead_frames": 8, "threshold": 0.5, "ctc_weight": 0.4}
     decoding |= {"centre_ms": 240.0, "right_ms": None}
     decoding |= {"lm": None, "lm_weight": None, "lm_use": None, "hotwords": [], "phrases": [], "engine": "auto"}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import soundfile
 
 from fakes import FakeRecognizer
 from headsync.corpora.manifest import Utterance
-from headsync.evaluation.delay_figures import TradeOff, delay_distribution, trade_off
+from headsync.evaluation.delay_figures import CURVES, TradeOff, delay_distribution, trade_off
 from headsync.evaluation.evaluate import UtteranceResult, evaluate
-from headsync.evaluation.exports import write_simuleval, write_simulstream
+from headsync.evaluation.exports import write_ctm, write_simuleval, write_simulstream
+from headsync.evaluation.figure_files import STYLE
 from headsync.evaluation.latency import Delays, Moment, TimedEvents, displayed_texts
 from headsync.events import Event, Final, Partial, Word
 
@@ -56,6 +58,14 @@ def test_simuleval_has_the_times_from_which_words_stay(outcomes: tuple[Utterance
     assert (tmp_path / "out" / "config.yaml").read_text() == "source_type: speech\ntarget_type: text\n"
 
 
+def test_a_ctm_is_sorted_by_recording(outcomes: tuple[UtteranceResult, ...], tmp_path: Path) -> None:
+    """sclite refuses other orders; the words of a recording stay in their order."""
+    other = UtteranceResult(**{**vars(outcomes[0]), "id": "a 2"})
+    write_ctm(tmp_path / "out.ctm", [*outcomes, other])
+    lines = [line.split() for line in (tmp_path / "out.ctm").read_text().splitlines()]
+    assert [(line[0], line[4]) for line in lines] == [("a_2", "one"), ("a_2", "two"), ("u_1", "one"), ("u_1", "two")]
+
+
 def test_simulstream_has_the_words_that_each_change_removes_and_adds(
     outcomes: tuple[UtteranceResult, ...], tmp_path: Path
 ) -> None:
@@ -85,6 +95,17 @@ def test_the_distribution_of_delays_is_drawn() -> None:
         np.array([[0.1, 0.0], [0.1, 1 / 3], [0.2, 2 / 3], [0.3, 1.0]])
     )
     assert not delay_distribution(Delays()).axes[0].lines
+
+
+def test_the_legend_of_the_delays_is_inside_the_figure() -> None:
+    with matplotlib.rc_context(STYLE):
+        figure = delay_distribution(Delays(**dict.fromkeys(CURVES, (0.3, 0.1))))
+        figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 4
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1
 
 
 def test_the_best_points_of_a_trade_off_are_labelled() -> None:

@@ -89,7 +89,13 @@ def test_wrong_words_have_no_delay_against_reference_times() -> None:
     delays = measured([final("one ten", 1.5)])
     assert delays.user_perceived == pytest.approx((1.1,))
     assert delays.finalisation == ()  # the last word is not a spoken word
-    assert measured([final("ten", 1.5)], spoken=[]).user_perceived == ()
+
+
+def test_a_recording_without_reference_times_has_no_delay_but_laal() -> None:
+    """Its own word times are not mixed with the reference times of other recordings."""
+    delays = measured([partial("one", 0.7), final("one two", 2.0)], spoken=[])
+    assert delays == Delays(laal=delays.laal)
+    assert delays.laal == pytest.approx((0.85,))  # 0.7 s, and 2.0 s after an ideal word at 1.0 s
 
 
 def test_without_reference_times_the_own_word_ends_are_used() -> None:

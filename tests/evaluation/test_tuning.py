@@ -100,6 +100,7 @@ def test_tune_prints_points_draws_them_and_writes_a_copy(utterances: list[Uttera
     lines = [line.split() for line in result.stdout.splitlines()]
     assert [line[:3] for line in lines[1:3]] == [["160", "1", "0.5"], ["320", "1", "1.2"]]  # and as stored
     assert lines[1][-1] == "chosen"
+    assert lines[-2][-3:] == ["word", "ends:", "recogniser"]
     assert (tmp_path / "a.png").stat().st_size > 5000
     tuned = Recognizer.load(out)
     assert tuned.budget == {"lookahead_ms": 160.0, "threshold": 1.0, "pause_seconds": 0.5}

@@ -26,4 +26,18 @@ MUTATIONS: list[Mutation] = [
         "return self._samples / self._rate + 1e-9 * len(self.wall_seconds)",
         ("tests/evaluation/test_exports.py",),
     ),
+    Mutation(
+        "a recording without reference times has a first-token delay by its own word times",
+        "evaluation/latency.py",
+        "starts = [one.word.start_seconds for one in shown] if reference is None else [one.start for one in reference]",
+        "starts = [word.start for word in reference] if reference else [one.word.start_seconds for one in shown]",
+        ("tests/evaluation/test_latency.py",),
+    ),
+    Mutation(
+        "a CTM in the order of the manifest, which sclite refuses",
+        "evaluation/exports.py",
+        "for one in sorted(results, key=lambda one: _name(one.id))",
+        "for one in results",
+        ("tests/evaluation/test_exports.py",),
+    ),
 ]

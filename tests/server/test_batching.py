@@ -235,13 +235,20 @@ def test_a_single_call_runs_in_its_own_thread(engine: Engine) -> None:
 BUDGETS: list[dict[str, Any]] = [
     {"lookahead_ms": 80}, {"threshold": 0.4}, {}, {"lookahead_ms": 600, "threshold": 0.8, "pause_seconds": 0.5}
 ]  # fmt: skip
+SIZES: list[dict[str, Any]] = [
+    {}, {"centre_ms": 240, "right_ms": 240}, {"centre_ms": 240, "lookahead_ms": 200}, {"right_ms": 624, "beam": 3}
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [[{}] * 4, [{"beam": 4}] * 4, BUDGETS], ids=["stored", "beam", "budgets"])
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [("digits-en", [{}] * 4), ("digits-en", [{"beam": 4}] * 4), ("digits-en", BUDGETS), ("english", SIZES)],
+    ids=["stored", "beam", "budgets", "encoder sizes"],
+)
 def test_concurrent_streams_equal_single_streams(
-    settings: list[dict[str, Any]], recordings: list[tuple[Path, np.ndarray, int]], recognizer: Recognizer
+    model: str, settings: list[dict[str, Any]], recordings: list[tuple[Path, np.ndarray, int]]
 ) -> None:
-    sizes: list[int] = []
+    recognizer, sizes = Recognizer.load(model), list[int]()
     recordings = recordings[:4]
     shared, alone = (ModelService(recognizer, (), batching) for batching in (True, False))
     assert shared.batching is not None

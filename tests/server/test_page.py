@@ -24,6 +24,8 @@ from fakes import FakeSession
 from headsync import Final, Partial, Word
 from headsync.cli.app import app
 from headsync.events import Event
+from headsync.frontend.audio import mix_down, read_audio
+from headsync.recognizer import Recognizer
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.text.subtitles import FORMATS
@@ -231,6 +233,24 @@ def test_a_delay_budget_is_for_one_stream(browser: Any, running: Running, twice:
         page.fill("#threshold", "-1")
         page.set_input_files("#file", twice)
         assert complaint(page) == "threshold = -1 must be a number above 0, for example 1.0"
+
+
+def test_sizes_of_the_encoder_are_for_one_stream(browser: Any, spoken: Path) -> None:
+    """The page offers them for a model trained with varying sizes; the server checks the range."""
+    recognizer = Recognizer.load("english")
+    with run(ModelService(recognizer, (), batching=True), Limits()) as server, opened(browser, server.http) as page:
+        page.click("#budget summary")
+        assert page.get_attribute("#centre_ms", "placeholder") == f"{recognizer.budget['centre_ms']:g}"
+        page.fill("#centre_ms", "240")
+        page.fill("#right_ms", "240")
+        hand_over(page, spoken)
+        samples, rate = read_audio(spoken)
+        chosen = recognizer.changed({"centre_ms": 240, "right_ms": 240})
+        assert lines(page) == [final.text for final in chosen.transcribe(mix_down(samples), rate) if final.text]
+        page.evaluate("delete document.body.dataset.state")
+        page.fill("#right_ms", "4800")
+        page.set_input_files("#file", spoken)
+        assert complaint(page).startswith("right_ms = 4800 must be from ")
 
 
 # recordings

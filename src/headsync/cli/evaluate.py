@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DELAYS = {
     "user_perceived": "user-perceived latency",
     "user_perceived_computing": "with computing time",
-    "first_display": "first display",
     "first_token": "first token",
     "finalisation": "finalisation",
 }
@@ -197,6 +196,7 @@ def rows(report: EvaluationReport) -> list[tuple[str, str]]:
         ("word ends of delays", report.word_times),
         *((label, _delay(delays[name])) for name, label in DELAYS.items()),
         ("LAAL, mean", _figure(delays["laal"].mean if delays["laal"] else None, "{:.2f} s")),
+        ("first display", _delay(delays["first_display"])),  # beside stability: withholding partials must not win
         ("normalised erasure", _figure(stability.normalised_erasure, "{:.3f}")),
         ("unstable partial words", _figure(stability.unstable_share, "{:.2%}")),
     ]

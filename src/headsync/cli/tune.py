@@ -96,7 +96,7 @@ def tune(
             budgets, manifest.with_suffix(".tune.jsonl"), _as_json(identity), progress,
         )  # fmt: skip
     front, chosen = pareto_front(points), choose(points, choice.most_delay)
-    _print_points(points, front, chosen)
+    _print_points(points, front, chosen, "recogniser" if word_times is None else "reference")
     if choice.plot:
         _draw(points, front, choice.plot)
     if folder:
@@ -121,14 +121,14 @@ def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point) -> None:
+def _print_points(points: Sequence[Point], front: Sequence[Point], chosen: Point, word_times: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     sizes = () if points[0].budget.centre_ms is None else ("block, ms", "right, ms")
-    columns = ("M, ms", "threshold", "pause, s", *sizes, "error rate", "latency, s", "final, s", "")
-    caption = "latency: user-perceived, p90; final: finalisation, p50"
-    table = Table(*columns, box=None, header_style="bold", caption=caption)
+    columns = ("M, ms", "threshold", "pause, s", *sizes, "errors", "latency, s", "final, s", "")
+    caption = f"latency: user-perceived, p90; final: finalisation, p50; word ends: {word_times}"
+    table = Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", caption=caption)
     for point in sorted(points, key=lambda point: (point.user_perceived, point.error_rate)):
         figures = (f"{point.error_rate:.2%}", f"{point.user_perceived:.2f}", f"{point.finalisation:.2f}")
         mark = "chosen" if point == chosen else "front" if point in front else ""

@@ -46,7 +46,7 @@ def delay_distribution(delays: Delays) -> Figure:
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     if axis.lines:
-        figure.legend(frameon=False, loc="outside upper center", ncols=4)
+        figure.legend(frameon=False, loc="outside upper center", ncols=2)
     return figure
 
 

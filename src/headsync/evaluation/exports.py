@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def write_ctm(path: Path, results: Sequence[UtteranceResult]) -> None:
-    """Write the recognised words with times and confidences: ID CHANNEL START DURATION WORD CONFIDENCE."""
+    """Write the recognised words with times and confidences: ID CHANNEL START DURATION WORD CONFIDENCE.
+
+    Recordings are sorted by id, as sclite requires.
+    """
     lines = [
         f"{_name(one.id)} 1 {word.start_seconds:.3f} {max(0.0, word.end_seconds - word.start_seconds):.3f} "
         f"{word.text} {word.confidence:.3f}\n"
-        for one in results
+        for one in sorted(results, key=lambda one: _name(one.id))
         for word in one.final_words
     ]
     _write(path, lines)

@@ -112,7 +112,7 @@ def measure_delays(stream: TimedEvents, reference: Sequence[TimedWord] | None, r
     shown = shown_words(stream)
     spoken = _spoken(shown, reference)
     perceived = [(one.stays, one.first, spoken[n].end) for n, one in enumerate(shown) if n in spoken]
-    starts = [word.start for word in reference] if reference else [one.word.start_seconds for one in shown]
+    starts = [one.word.start_seconds for one in shown] if reference is None else [one.start for one in reference]
     displayed = [event.time_seconds for event in stream.events if isinstance(event, Partial | Final) and event.text]
     lag = laal([one.stays.audio_seconds for one in shown], reference_words, stream.audio_seconds)
     return Delays(
