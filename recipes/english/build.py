@@ -37,7 +37,8 @@ STAGES = {
         ["background.py", "--checkpoint", LAST],
         ["train.py", "layers"],
         ["train.py", "whole"],
-        ["train.py", "evaluate"],
+        ["finetune.py"],
+        ["finetune.py", "evaluate"],
     ],
     "model": [["export.py", str(RUNS / "english"), "--half"]],
 }

@@ -1,6 +1,6 @@
 """Make a headsync model folder from an adapted encoder and a trained decoder, and compare both with these scripts.
 
-    python recipes/english/export.py OUT --half          # the checkpoints of adapt.py and train.py, in half precision
+    python recipes/english/export.py OUT --half          # the checkpoints of finetune.py, in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
 
 The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
@@ -122,8 +122,12 @@ def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Enco
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--encoder", default=str(RUNS / "adapt/last"), help="checkpoint of adapt.py; none: Moonshine's")
-    parser.add_argument("--decoder", default=str(RUNS / "train/last"), help="checkpoint of train.py; none: Moonshine's")
+    parser.add_argument(
+        "--encoder", default=str(RUNS / "finetune/encoder"), help="checkpoint of an encoder; none: Moonshine's"
+    )
+    parser.add_argument(
+        "--decoder", default=str(RUNS / "finetune/recogniser"), help="checkpoint of CTC and decoder; none: Moonshine's"
+    )
     parser.add_argument("--mechanism", default="hs-dacs")
     parser.add_argument("--half", action="store_true", help="weights in half precision")
     arguments = parser.parse_args()

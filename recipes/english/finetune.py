@@ -4,9 +4,9 @@
     python recipes/english/finetune.py --minutes 20      # stop after this time; the same command continues
     python recipes/english/finetune.py evaluate
 
-CTC cannot become accurate on states that were made for attention, so the layers of the encoder learn too, at a low
-rate; the convolutions, the two lowest layers and the embedding do not. The loss is CTC, cross-entropy to the text, and the halting
-loss of `convert.py`. Limits of steps are as in `train.py`.
+CTC cannot become accurate on states that were made for attention, so the layers of the encoder learn too, but not its
+convolutions, its two lowest layers and the embedding. The loss is CTC, cross-entropy to the text, and the halting loss
+of `convert.py`. Limits of steps are as in `train.py`.
 
 A row is a stream: one utterance, or several with pauses, or background without text, after augmentation
 (`augment.py`). The encoder reads the whole row, in blocks of a size drawn for each row. Its states are then cut into
@@ -21,7 +21,6 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -60,9 +59,9 @@ SHAPES = (  # left, centre, right in seconds, and how often
 SIZE = SHAPES[0][0]
 SECONDS = 96.0  # of speech in one update, over all processes
 UPDATES, RATE_MOST, EMA = 900, 2e-4, 0.99
-FASTER = {"encoder.": 0.4, "recogniser.ctc.": 3.0}
+FASTER = {"recogniser.ctc.": 5.0}
 FROZEN = 2  # lowest layers of the encoder; training them as well takes a fifth more time
-CTC_WEIGHT = 0.3
+CTC_WEIGHT = 0.6
 LONGEST_STREAM, LONGEST_UTTERANCE = 26.0, 18.0  # seconds
 LEAD, TRAIL, JOINED_PAUSE = 1.0, 0.8, 1.0  # seconds of silence kept around an utterance, and inside one
 BACKGROUND = 0.05  # share of background among the utterances
@@ -140,8 +139,8 @@ def stream(corpora: Corpora, rng: np.random.Generator) -> tuple[np.ndarray, list
         if place >= most:
             break
     row = np.concatenate(parts)
-    row = row + noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
-    return finished(row, rng), joined(spans, len(row), rng)
+    background_noise = noise(len(row), rng) * np.float32(10 ** (rng.uniform(-80, -50) / 20))
+    return finished(row + background_noise, rng), joined(spans, len(row), rng)
 
 
 def joined(spans: Sequence[Span], end: int, rng: np.random.Generator) -> list[Span]:
@@ -149,18 +148,22 @@ def joined(spans: Sequence[Span], end: int, rng: np.random.Generator) -> list[Sp
     found = list[Span]()
     for span in spans:
         last = found[-1] if found else None
-        near = last is not None and span.first - last.end < JOINED_PAUSE * RATE
-        if last is not None and near and last.text and span.text and rng.random() < 0.4:
-            if span.end - last.first < LONGEST_UTTERANCE * RATE:
-                found[-1] = Span(last.first, span.end, f"{last.text} {span.text}")
-                continue
-        found.append(span)
+        if last is not None and may_be_one(last, span) and rng.random() < 0.4:
+            found[-1] = Span(last.first, span.end, f"{last.text} {span.text}")
+        else:
+            found.append(span)
     wide, before = list[Span](), 0
     for span, after in zip(found, [*(s.first for s in found[1:]), end], strict=True):
         first = max(before, span.first - int(rng.uniform(0, LEAD) * RATE))
         before = span.end + int(min(after - span.end, rng.uniform(0, TRAIL) * RATE))
         wide.append(Span(first, before, span.text))
     return wide
+
+
+def may_be_one(a: Span, b: Span) -> bool:
+    """Whether two neighbours have texts, a short pause between them, and the length of one utterance."""
+    short = b.first - a.end < JOINED_PAUSE * RATE and b.end - a.first < LONGEST_UTTERANCE * RATE
+    return bool(short and a.text and b.text)
 
 
 class Piece(NamedTuple):
@@ -170,7 +173,9 @@ class Piece(NamedTuple):
     tokens: list[int]
 
 
-def pieces(model: Model, corpora: Corpora, vocabulary: Vocabulary, seconds: float, rng: np.random.Generator) -> list[Piece]:
+def pieces(
+    model: Model, corpora: Corpora, vocabulary: Vocabulary, seconds: float, rng: np.random.Generator
+) -> list[Piece]:
     """Utterances of some streams."""
     found, processed = list[Piece](), 0.0
     sizes, chances = [Shape.of(*s) for s, _ in SHAPES], [p for _, p in SHAPES]
@@ -227,7 +232,7 @@ def batch_losses(recogniser: Recogniser, batch: Batch, lookahead: int) -> Losses
 def total(parts: Sequence[Losses]) -> tuple[Tensor, Tensor, Tensor]:
     """CTC, cross-entropy and halting loss, per token."""
     tokens, steps = max(1, sum(p.tokens for p in parts)), max(1, sum(p.steps for p in parts))
-    ctc, text, halting = (torch.stack([p[i] for p in parts]).sum() for i in range(3))
+    ctc, text, halting = (torch.stack(sums).sum() for sums in zip(*(p[:3] for p in parts), strict=True))
     return ctc / tokens, text / steps, halting / tokens
 
 
