@@ -132,7 +132,7 @@ def serve(
     """Serve one or more models over HTTP and WebSockets until Ctrl-C or SIGTERM."""
     server = _import_server()
     from headsync.server.app_state import Access
-    from headsync.server.origin import check_origin
+    from headsync.server.middleware import check_origin
     from headsync.server.single_process import ServeOptions
 
     origins, aliases = listen.origins or (), served.aliases or ()
