@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headsync.cli import options
-from headsync.cli.errors import print_error
+from headsync.cli.output import print_error
 from headsync.errors import ConfigError
 from headsync.server.limits import Limits
 

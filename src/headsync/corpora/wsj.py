@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headsync.corpora.flac import write_flac
+from headsync.corpora.audio_files import refuse_absent, refuse_rate, write_flac
 from headsync.corpora.manifest import Progress, write_text
 from headsync.corpora.preparation import (
     CheckedAudio,
@@ -33,7 +33,6 @@ from headsync.corpora.preparation import (
 )
 from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
 from headsync.corpora.transcripts import Transcripts
-from headsync.corpora.verify_audio import refuse_absent, refuse_rate
 from headsync.errors import DataError
 
 _RATE = 16_000

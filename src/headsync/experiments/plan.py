@@ -24,7 +24,7 @@ thresholds, `[figure]` those whose heads are drawn.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,21 +32,10 @@ from typing import Any, NamedTuple, get_args
 
 from headsync.attention import mechanism_of
 from headsync.config import Config
-from headsync.errors import ConfigError
+from headsync.errors import ConfigError, nearest
 from headsync.evaluation.alignment import ALIGNERS
 from headsync.evaluation.error_rate import Unit
 from headsync.evaluation.normalise import Normalisation
-from headsync.experiments.schema import (
-    CHOICE,
-    COMPARISON,
-    FIGURE,
-    LOADED,
-    SWEEP,
-    SYSTEM,
-    VALUES,
-    check_present,
-    check_values,
-)
 from headsync.recipe import load_config, read_toml
 from headsync.recognizer import changed_settings
 
@@ -60,6 +49,55 @@ _NEEDED = {
 }
 
 Settings = Mapping[str, Any]  # "table.key" -> value
+
+
+class ValueType(NamedTuple):
+    """The type of a value: its description in messages, and a test."""
+
+    description: str
+    fits: Callable[[Any], bool]
+
+
+def _list_of(item: ValueType, least: int = 0) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) >= least and all(map(item.fits, value))
+
+
+_TEXT = ValueType("a text in quotes", lambda value: isinstance(value, str))
+_COUNT = ValueType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+_FLAG = ValueType("true or false", lambda value: isinstance(value, bool))
+_SHARE = ValueType("a number above 0", lambda value: type(value) in (int, float) and value > 0)
+_TABLE = ValueType("a table of settings", lambda value: isinstance(value, dict))
+_TABLES = ValueType("tables, each under a line with the name in double brackets", _list_of(_TABLE))
+_SEEDS = ValueType("whole numbers in brackets, such as [1, 2, 3]", _list_of(_COUNT, least=1))
+_SHARES = ValueType("numbers above 0 in brackets, such as [1.0, 0.5]", _list_of(_SHARE, least=1))
+_NAMES = ValueType('names of systems in brackets, such as ["DACS"]', _list_of(_TEXT))
+_VALUES = ValueType("values in brackets, such as [0.1, 0.3]", lambda value: isinstance(value, list) and len(value) > 0)
+_MANIFESTS = ValueType(
+    'a table of manifests, such as { test = "test.jsonl" }',
+    lambda value: isinstance(value, dict) and all(map(_TEXT.fits, value.values())),
+)
+
+_SYSTEM = {"name": _TEXT, "settings": _TABLE, "seeds": _SEEDS, "paper": _TEXT, "random_decoder": _FLAG}
+_CHOICE = {**_SYSTEM, "of": _TEXT, "decoding": _TABLE}
+_LOADED = {"threshold": _SHARE, "lm": _TEXT}  # of `decoding`, in addition to the settings of that table of a recipe
+_SWEEP = {"systems": _NAMES, "shares": _SHARES}
+_FIGURE = {"systems": _NAMES}
+_COMPARISON = {
+    "recipe": _TEXT,
+    "folder": _TEXT,
+    "tests": _MANIFESTS,
+    "system": _TABLES,
+    "choice": _TABLES,
+    "encoder": _TABLE,
+    "limit": _COUNT,
+    "unit": _TEXT,
+    "normalise": _TEXT,
+    "align": _TEXT,
+    "tune": _TABLE,
+    "sweep": _TABLE,
+    "figure": _TABLE,
+    "title": _TEXT,
+}
 
 
 @dataclass(frozen=True)
@@ -159,12 +197,12 @@ def overrides(settings: Settings) -> list[str]:
 def _tree(path: Path) -> dict[str, Any]:
     """The content of the file, with checked types."""
     tree = read_toml(path, "no such comparison file; see recipes/tables/")
-    check_values(tree, COMPARISON, str(path), "comparison")
+    check_values(tree, _COMPARISON, str(path), "comparison")
     check_present(tree, _NEEDED, str(path))
-    check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
-    check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
+    check_values(tree.get("sweep", {}), _SWEEP, f"{path}: [sweep]", "sweep")
+    check_values(tree.get("figure", {}), _FIGURE, f"{path}: [figure]", "figure")
     tune = tree.get("tune", {})
-    check_values(tune, dict.fromkeys(tune, VALUES), f"{path}: [tune]", "tune")
+    check_values(tune, dict.fromkeys(tune, _VALUES), f"{path}: [tune]", "tune")
     return tree
 
 
@@ -172,7 +210,7 @@ def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
     if not entry.get("name"):
         raise ConfigError(f"{path}: a {kind} requires a name")
     where = f'{path}: {kind} "{entry["name"]}"'
-    check_values(entry, CHOICE if kind == "choice" else SYSTEM, where, kind)
+    check_values(entry, _CHOICE if kind == "choice" else _SYSTEM, where, kind)
     if kind == "choice":
         check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
     return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
@@ -226,8 +264,8 @@ def _config(plan: Comparison, settings: Settings) -> Config:
 
 def _check_decoding(settings: Settings, config: Config, where: str) -> None:
     """Check the arguments of `Recognizer.load`; the existence of language models is checked before training."""
-    check_values({key: settings[key] for key in LOADED if key in settings}, LOADED, f"{where}: decoding", "choice")
-    given = {key: value for key, value in settings.items() if key not in LOADED}
+    check_values({key: settings[key] for key in _LOADED if key in settings}, _LOADED, f"{where}: decoding", "choice")
+    given = {key: value for key, value in settings.items() if key not in _LOADED}
     decoding, _ = changed_settings(config.decoding, config.endpoint, given, where, "decoding.")
     if "lm" in settings and not decoding.lm_weight:
         raise ConfigError(f"{where}: decoding.lm requires decoding.lm_weight, for example 0.5")
@@ -246,3 +284,19 @@ def _toml(value: Any) -> str:
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)  # quoted: a string such as "0.9" stays a string
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_values(tree: Mapping[str, Any], types: Mapping[str, ValueType], where: str, whole: str) -> None:
+    """Check that every key is known and every value has the type of its key."""
+    for key, value in tree.items():
+        if key not in types:
+            raise ConfigError(f"{where}: {key} is not part of a {whole}{nearest(key, types)}")
+        if not types[key].fits(value):
+            raise ConfigError(f"{where}: {key} = {value!r} must be {types[key].description}")
+
+
+def check_present(tree: Mapping[str, Any], needed: Mapping[str, str], where: str) -> None:
+    """Check that required keys are present; `needed` describes them."""
+    for key, description in needed.items():
+        if not tree.get(key):
+            raise ConfigError(f"{where}: {key} is missing: {description}")

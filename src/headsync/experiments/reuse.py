@@ -17,7 +17,7 @@ from headsync.config import Config, DecodingConfig, EndpointConfig
 from headsync.errors import TrainingError
 from headsync.model_folder import CONFIG
 from headsync.recipe import dump, load_config
-from headsync.training.run_settings import difference, fixed_settings
+from headsync.training.checkpoint import difference, fixed_settings
 
 _DONE = "done.json"  # beside a model: its training is complete
 _CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them

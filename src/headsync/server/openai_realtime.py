@@ -16,11 +16,10 @@ from typing import Any
 
 from headsync.config import HOTWORD_BOOST
 from headsync.events import Event, Final, Partial
-from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, SessionOptions, read_object
 from headsync.server.errors import StreamError, require
 from headsync.server.limits import Limits
 from headsync.server.openai_format import SentText, next_delta
-from headsync.server.session_options import SessionOptions
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 SERVER_ERRORS = ("busy", "draining", "internal")

@@ -30,8 +30,9 @@ from headsync.training.bucketing import Share, Split
 from headsync.training.checkpoint import (
     Optimiser,
     TrainingProgress,
-    average_epochs,
+    average,
     check_same,
+    fixed_settings,
     load_checkpoint,
     replace_damaged,
     save_checkpoint,
@@ -41,7 +42,6 @@ from headsync.training.distributed import Ranks, joined
 from headsync.training.losses import Losses, merged
 from headsync.training.optimisation import Updater
 from headsync.training.report import Report, Style
-from headsync.training.run_settings import fixed_settings
 
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model"
 
@@ -196,7 +196,7 @@ class Trainer(Generic[P, R]):
     def write_model(self, result: R) -> None:
         """Write the mean of the epochs to average so far as a model folder."""
         write_atomically(self.model_folder / CARD, self.task.card(self.progress, result).encode())
-        weights = average_epochs([self.epoch_weights(epoch) for _, epoch in self.progress.best])
+        weights = average([self.epoch_weights(epoch) for _, epoch in self.progress.best])
         with checksummed(self.model_folder):
             save_weights(self.model_folder / WEIGHTS, weights)
 
