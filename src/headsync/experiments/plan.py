@@ -166,23 +166,19 @@ class Comparison:
 def read_plan(path: Path) -> Comparison:
     """Read a comparison file and check every name in it."""
     tree = _tree(path)
-    sweep = tree.get("sweep", {})
+    sweep, figure = tree.get("sweep", {}), tree.get("figure", {})
+    unchanged = ("encoder", "limit", "unit", "normalise", "align", "tune")
     plan = Comparison(
         recipe=path.parent / tree["recipe"],
         folder=Path(tree["folder"]),
         tests={name: Path(manifest) for name, manifest in tree["tests"].items()},
         systems=tuple(_system(entry, "system", path) for entry in tree["system"]),
         choices=tuple(_system(entry, "choice", path) for entry in tree.get("choice", ())),
-        encoder=tree.get("encoder"),
-        limit=tree.get("limit", 0),
-        unit=tree.get("unit", "words"),
-        normalise=tree.get("normalise", "none"),
-        align=tree.get("align", ""),
-        tune=tree.get("tune", {}),
         sweep=tuple(sweep.get("systems", ())),
         shares=tuple(map(float, sweep.get("shares", Comparison.shares))),
-        figure=tuple(tree.get("figure", {}).get("systems", ())),
+        figure=tuple(figure.get("systems", ())),
         title=tree.get("title", path.stem),
+        **{name: tree[name] for name in unchanged if name in tree},
     )
     _check_names(plan, path)
     _check_settings(plan, path)
@@ -217,13 +213,10 @@ def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
 
 
 def _check_names(plan: Comparison, path: Path) -> None:
-    if plan.unit not in get_args(Unit):
-        raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
-    if plan.normalise not in get_args(Normalisation):
-        known_here = ", ".join(get_args(Normalisation))
-        raise ConfigError(f'{path}: normalise = "{plan.normalise}" is not known; known here: {known_here}')
-    if plan.align and plan.align not in ALIGNERS:
-        raise ConfigError(f'{path}: align = "{plan.align}" is not known; known here: {", ".join(ALIGNERS)}')
+    known_values = {"unit": get_args(Unit), "normalise": get_args(Normalisation), "align": ("", *ALIGNERS)}
+    for key, values in known_values.items():
+        if (value := getattr(plan, key)) not in values:
+            raise ConfigError(f'{path}: {key} = "{value}" is not known; known here: {", ".join(filter(None, values))}')
     names = [system.name for system in (*plan.systems, *plan.choices)]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
