@@ -62,14 +62,6 @@ class _DecodeArguments(NamedTuple):
     window: Window
 
 
-class _EncodeArguments(NamedTuple):
-    """The arguments of `encode`."""
-
-    x_BWE: FloatArray
-    length_B: IntArray
-    state: State
-
-
 class BatchingEngine:
     """An engine that joins the calls of several threads."""
 
@@ -89,16 +81,14 @@ class BatchingEngine:
         return self.inner.start_front(batch)
 
     def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
-        arguments = (features_BTF, state)
-        return self._submit(_Call(self._embed, ("embed", _shape(arguments)), arguments, (len(features_BTF), 0)))  # type: ignore[no-any-return]
+        return self._submit_rows("embed", (), self.inner.embed, features_BTF, state)  # type: ignore[no-any-return]
 
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
 
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
-        arguments = _EncodeArguments(x_BWE, length_B, state)
-        run, key = partial(self._encode, centre), ("encode", centre, _shape(arguments))
-        return self._submit(_Call(run, key, arguments, (len(x_BWE), 0)))  # type: ignore[no-any-return]
+        encode = partial(self.inner.encode, centre=centre)
+        return self._submit_rows("encode", (centre,), encode, x_BWE, length_B, state)  # type: ignore[no-any-return]
 
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
@@ -111,6 +101,11 @@ class BatchingEngine:
         size = rows, rows * sum(part.nbytes // len(part) for part in memory)
         arguments = _DecodeArguments(tokens_B, memory, state, window)
         return self._submit(_Call(self._decode, ("decode", _shape(state)), arguments, size))  # type: ignore[no-any-return]
+
+    def _submit_rows(self, name: str, sizes: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> Any:
+        """Submit a call whose arguments have rows that can be joined; calls with other `sizes` are not compatible."""
+        key = (name, *sizes, _shape(arguments))
+        return self._submit(_Call(partial(_run_rows, call), key, arguments, (len(arguments[0]), 0)))
 
     def _submit(self, call: _Call) -> Any:
         with self._lock:
@@ -161,16 +156,6 @@ class BatchingEngine:
             if self._waiting:
                 self._waiting[0].wake.set()
 
-    def _embed(self, calls: Sequence[tuple[FloatArray, State]]) -> list[tuple[FloatArray, State]]:
-        if len(calls) == 1:
-            return [self.inner.embed(*calls[0])]
-        return _split_rows(self.inner.embed(*join_rows(*calls)), [len(features) for features, _ in calls])
-
-    def _encode(self, centre: int, calls: Sequence[_EncodeArguments]) -> list[Encoded]:
-        if len(calls) == 1:
-            return [self.inner.encode(*calls[0], centre)]
-        return _split_rows(self.inner.encode(*join_rows(*calls), centre), [len(call.x_BWE) for call in calls])
-
     def _decode(self, calls: Sequence[_DecodeArguments]) -> list[Decoded]:
         if len(calls) == 1:
             return [self.inner.decode(*calls[0])]
@@ -182,6 +167,13 @@ class BatchingEngine:
         state, window = join_rows(*(call.state for call in calls)), join_rows(*(call.window for call in calls))
         parts = _split_rows(self.inner.decode(tokens_B, memory, state, window), rows)
         return [out._replace(weights_BHT=out.weights_BHT[..., :own]) for out, own in zip(parts, frames, strict=True)]
+
+
+def _run_rows(call: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
+    """The results of several calls, from one call with the rows of all."""
+    if len(calls) == 1:
+        return [call(*calls[0])]
+    return _split_rows(call(*join_rows(*calls)), [len(arguments[0]) for arguments in calls])
 
 
 def _stack_memory(parts: Sequence[FloatArray], rows: Sequence[int]) -> FloatArray:
