@@ -51,28 +51,28 @@ _NEEDED = {
 Settings = Mapping[str, Any]  # "table.key" -> value
 
 
-class ValueType(NamedTuple):
+class _ValueType(NamedTuple):
     """The type of a value: its description in messages, and a test."""
 
     description: str
     fits: Callable[[Any], bool]
 
 
-def _list_of(item: ValueType, least: int = 0) -> Callable[[Any], bool]:
+def _list_of(item: _ValueType, least: int = 0) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and len(value) >= least and all(map(item.fits, value))
 
 
-_TEXT = ValueType("a text in quotes", lambda value: isinstance(value, str))
-_COUNT = ValueType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
-_FLAG = ValueType("true or false", lambda value: isinstance(value, bool))
-_SHARE = ValueType("a number above 0", lambda value: type(value) in (int, float) and value > 0)
-_TABLE = ValueType("a table of settings", lambda value: isinstance(value, dict))
-_TABLES = ValueType("tables, each under a line with the name in double brackets", _list_of(_TABLE))
-_SEEDS = ValueType("whole numbers in brackets, such as [1, 2, 3]", _list_of(_COUNT, least=1))
-_SHARES = ValueType("numbers above 0 in brackets, such as [1.0, 0.5]", _list_of(_SHARE, least=1))
-_NAMES = ValueType('names of systems in brackets, such as ["DACS"]', _list_of(_TEXT))
-_VALUES = ValueType("values in brackets, such as [0.1, 0.3]", lambda value: isinstance(value, list) and len(value) > 0)
-_MANIFESTS = ValueType(
+_TEXT = _ValueType("a text in quotes", lambda value: isinstance(value, str))
+_COUNT = _ValueType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+_FLAG = _ValueType("true or false", lambda value: isinstance(value, bool))
+_SHARE = _ValueType("a number above 0", lambda value: type(value) in (int, float) and value > 0)
+_TABLE = _ValueType("a table of settings", lambda value: isinstance(value, dict))
+_TABLES = _ValueType("tables, each under a line with the name in double brackets", _list_of(_TABLE))
+_SEEDS = _ValueType("whole numbers in brackets, such as [1, 2, 3]", _list_of(_COUNT, least=1))
+_SHARES = _ValueType("numbers above 0 in brackets, such as [1.0, 0.5]", _list_of(_SHARE, least=1))
+_NAMES = _ValueType('names of systems in brackets, such as ["DACS"]', _list_of(_TEXT))
+_VALUES = _ValueType("values in brackets, such as [0.1, 0.3]", lambda value: isinstance(value, list) and len(value) > 0)
+_MANIFESTS = _ValueType(
     'a table of manifests, such as { test = "test.jsonl" }',
     lambda value: isinstance(value, dict) and all(map(_TEXT.fits, value.values())),
 )
@@ -193,12 +193,12 @@ def overrides(settings: Settings) -> list[str]:
 def _tree(path: Path) -> dict[str, Any]:
     """The content of the file, with checked types."""
     tree = read_toml(path, "no such comparison file; see recipes/tables/")
-    check_values(tree, _COMPARISON, str(path), "comparison")
-    check_present(tree, _NEEDED, str(path))
-    check_values(tree.get("sweep", {}), _SWEEP, f"{path}: [sweep]", "sweep")
-    check_values(tree.get("figure", {}), _FIGURE, f"{path}: [figure]", "figure")
+    _check_values(tree, _COMPARISON, str(path), "comparison")
+    _check_present(tree, _NEEDED, str(path))
+    _check_values(tree.get("sweep", {}), _SWEEP, f"{path}: [sweep]", "sweep")
+    _check_values(tree.get("figure", {}), _FIGURE, f"{path}: [figure]", "figure")
     tune = tree.get("tune", {})
-    check_values(tune, dict.fromkeys(tune, _VALUES), f"{path}: [tune]", "tune")
+    _check_values(tune, dict.fromkeys(tune, _VALUES), f"{path}: [tune]", "tune")
     return tree
 
 
@@ -206,9 +206,9 @@ def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
     if not entry.get("name"):
         raise ConfigError(f"{path}: a {kind} requires a name")
     where = f'{path}: {kind} "{entry["name"]}"'
-    check_values(entry, _CHOICE if kind == "choice" else _SYSTEM, where, kind)
+    _check_values(entry, _CHOICE if kind == "choice" else _SYSTEM, where, kind)
     if kind == "choice":
-        check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
+        _check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
     return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
 
 
@@ -257,7 +257,7 @@ def _config(plan: Comparison, settings: Settings) -> Config:
 
 def _check_decoding(settings: Settings, config: Config, where: str) -> None:
     """Check the arguments of `Recognizer.load`; the existence of language models is checked before training."""
-    check_values({key: settings[key] for key in _LOADED if key in settings}, _LOADED, f"{where}: decoding", "choice")
+    _check_values({key: settings[key] for key in _LOADED if key in settings}, _LOADED, f"{where}: decoding", "choice")
     given = {key: value for key, value in settings.items() if key not in _LOADED}
     decoding, _ = changed_settings(config.decoding, config.endpoint, given, where, "decoding.")
     if "lm" in settings and not decoding.lm_weight:
@@ -279,7 +279,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check_values(tree: Mapping[str, Any], types: Mapping[str, ValueType], where: str, whole: str) -> None:
+def _check_values(tree: Mapping[str, Any], types: Mapping[str, _ValueType], where: str, whole: str) -> None:
     """Check that every key is known and every value has the type of its key."""
     for key, value in tree.items():
         if key not in types:
@@ -288,7 +288,7 @@ def check_values(tree: Mapping[str, Any], types: Mapping[str, ValueType], where:
             raise ConfigError(f"{where}: {key} = {value!r} must be {types[key].description}")
 
 
-def check_present(tree: Mapping[str, Any], needed: Mapping[str, str], where: str) -> None:
+def _check_present(tree: Mapping[str, Any], needed: Mapping[str, str], where: str) -> None:
     """Check that required keys are present; `needed` describes them."""
     for key, description in needed.items():
         if not tree.get(key):
