@@ -81,14 +81,13 @@ class BatchingEngine:
         return self.inner.start_front(batch)
 
     def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
-        return self._submit_rows("embed", (), self.inner.embed, features_BTF, state)  # type: ignore[no-any-return]
+        return self._submit_rows("embed", (features_BTF, state))  # type: ignore[no-any-return]
 
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
 
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
-        encode = partial(self.inner.encode, centre=centre)
-        return self._submit_rows("encode", (centre,), encode, x_BWE, length_B, state)  # type: ignore[no-any-return]
+        return self._submit_rows("encode", (x_BWE, length_B, state), centre)  # type: ignore[no-any-return]
 
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
@@ -102,10 +101,10 @@ class BatchingEngine:
         arguments = _DecodeArguments(tokens_B, memory, state, window)
         return self._submit(_Call(self._decode, ("decode", _shape(state)), arguments, size))  # type: ignore[no-any-return]
 
-    def _submit_rows(self, name: str, sizes: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> Any:
-        """Submit a call whose arguments have rows that can be joined; calls with other `sizes` are not compatible."""
-        key = (name, *sizes, _shape(arguments))
-        return self._submit(_Call(partial(_run_rows, call), key, arguments, (len(arguments[0]), 0)))
+    def _submit_rows(self, name: str, rows: tuple[Any, ...], *sizes: int) -> Any:
+        """Submit a call whose `rows` can be joined with those of calls with the same `sizes`."""
+        run, key = partial(self._run_rows, name, sizes), (name, sizes, _shape(rows))
+        return self._submit(_Call(run, key, rows, (len(rows[0]), 0)))
 
     def _submit(self, call: _Call) -> Any:
         with self._lock:
@@ -156,6 +155,12 @@ class BatchingEngine:
             if self._waiting:
                 self._waiting[0].wake.set()
 
+    def _run_rows(self, name: str, sizes: tuple[int, ...], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        call = getattr(self.inner, name)
+        if len(calls) == 1:
+            return [call(*calls[0], *sizes)]
+        return _split_rows(call(*join_rows(*calls), *sizes), [len(rows[0]) for rows in calls])
+
     def _decode(self, calls: Sequence[_DecodeArguments]) -> list[Decoded]:
         if len(calls) == 1:
             return [self.inner.decode(*calls[0])]
@@ -167,13 +172,6 @@ class BatchingEngine:
         state, window = join_rows(*(call.state for call in calls)), join_rows(*(call.window for call in calls))
         parts = _split_rows(self.inner.decode(tokens_B, memory, state, window), rows)
         return [out._replace(weights_BHT=out.weights_BHT[..., :own]) for out, own in zip(parts, frames, strict=True)]
-
-
-def _run_rows(call: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
-    """The results of several calls, from one call with the rows of all."""
-    if len(calls) == 1:
-        return [call(*calls[0])]
-    return _split_rows(call(*join_rows(*calls)), [len(arguments[0]) for arguments in calls])
 
 
 def _stack_memory(parts: Sequence[FloatArray], rows: Sequence[int]) -> FloatArray:
