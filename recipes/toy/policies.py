@@ -18,7 +18,7 @@ import numpy as np
 
 from headsync import Recognizer
 from headsync._arguments import SearchSettings
-from headsync.corpora.flac import write_flac
+from headsync.corpora.audio_files import write_flac
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.evaluate import EvaluationReport, evaluate
 from headsync.frontend.audio import mix_down, read_audio

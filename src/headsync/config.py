@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -306,30 +307,26 @@ class Config:
 
 
 def _at_least(least: float, **values: float) -> None:
-    for name, value in values.items():
-        if not value >= least:
-            raise ConfigError(f"{name} = {value} must be at least {least}")
+    _check(values, lambda value: value >= least, f"at least {least}")
 
 
 def _at_most(most: float, **values: float) -> None:
-    for name, value in values.items():
-        if not value <= most:
-            raise ConfigError(f"{name} = {value} must be at most {most}")
+    _check(values, lambda value: value <= most, f"at most {most}")
 
 
 def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{name} = {value} must be more than 0")
+    _check(values, lambda value: value > 0, "more than 0")
 
 
 def _finite(**values: float) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise ConfigError(f"{name} = {value} must be finite")
+    _check(values, math.isfinite, "finite")
 
 
 def _fraction(**values: float) -> None:
+    _check(values, lambda value: 0 <= value < 1, "at least 0 and less than 1")
+
+
+def _check(values: Mapping[str, float], is_allowed: Callable[[float], bool], allowed: str) -> None:
     for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ConfigError(f"{name} = {value} must be at least 0 and less than 1")
+        if not is_allowed(value):
+            raise ConfigError(f"{name} = {value} must be {allowed}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from headsync.corpora import librispeech, verify_audio
+from headsync.corpora import audio_files, librispeech
 from headsync.corpora.librispeech import prepare
 from headsync.corpora.manifest import read_manifest
 from headsync.errors import DataError
@@ -111,9 +111,9 @@ def test_an_unreadable_list_is_reported(corpus: Path, tmp_path: Path) -> None:
 
 def checked_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     checked: list[str] = []
-    decoded_seconds = verify_audio.decoded_seconds
+    decoded_seconds = audio_files.decoded_seconds
     monkeypatch.setattr(
-        verify_audio, "decoded_seconds", lambda path, rate: checked.append(path.stem) or decoded_seconds(path, rate)
+        audio_files, "decoded_seconds", lambda path, rate: checked.append(path.stem) or decoded_seconds(path, rate)
     )
     return checked
 

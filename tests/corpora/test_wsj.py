@@ -13,8 +13,7 @@ import soundfile
 
 from headsync.corpora import wsj
 from headsync.corpora.manifest import read_manifest
-from headsync.corpora.sphere import read_sphere
-from headsync.corpora.wsj import normalise, prepare
+from headsync.corpora.wsj import normalise, prepare, read_sphere
 from headsync.errors import DataError
 from sphere_files import Samples, write_sphere
 

@@ -9,10 +9,9 @@ import pytest
 
 from headsync.evaluation.error_rate import ErrorCounts
 from headsync.experiments.plan import System
-from headsync.experiments.report import Row, differences
+from headsync.experiments.report import Row, Table, differences, write_tables
 from headsync.experiments.runs import SystemResult
 from headsync.experiments.statistics import head_usage, paired_difference
-from headsync.experiments.tables import Table, write_tables
 
 
 def counts(errors: list[int]) -> list[ErrorCounts]:

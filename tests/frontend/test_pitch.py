@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from headsync.frontend import pitch
 from headsync.frontend.features import log_mel
-from headsync.frontend.pitch import NUM_PITCH, Pitch, Track
+from headsync.frontend.pitch import NUM_PITCH, Buffers, Pitch, Track, _transit
 from headsync.frontend.pitch_correlation import LAGS_S, SlowAudio, correlate, interpolate
-from headsync.frontend.pitch_path import Buffers, _transit
 from reference.pitch import features
 
 RATE = 16_000

@@ -11,10 +11,9 @@ import audio_files
 from fuzz.harness import Harness, scratch, written
 from fuzz.wav import wav
 from headsync.cli.wav_stdin import stream_wav
-from headsync.corpora.flac import cut_segment
+from headsync.corpora.audio_files import cut_segment, decoded_seconds
 from headsync.corpora.preparation import CorpusEntry
-from headsync.corpora.sphere import read_sphere
-from headsync.corpora.verify_audio import decoded_seconds
+from headsync.corpora.wsj import read_sphere
 from headsync.frontend.audio import HIGHEST_RATE, LARGEST_FLOAT, LOWEST_RATE, MOST_CHANNELS, mix_down, stream_audio
 from sphere_files import write_sphere
 

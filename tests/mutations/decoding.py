@@ -55,8 +55,9 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "the last blocks do not need the end of the stream",
         "decoding/encoder_stream.py",
-        "now._encode(math.inf)",
-        "now._encode(now._needed_samples(now.embedded) / SAMPLE_RATE)",
+        "return now._encode(math.inf) if final and len(now.ahead_TE) else (None, now)",
+        "time_seconds = now._needed_samples(now.embedded) / SAMPLE_RATE\n"
+        "return now._encode(time_seconds) if final and len(now.ahead_TE) else (None, now)",
         ("tests/decoding/test_encoder_stream.py::test_blocks_without_their_right_context_need_the_end",),
     ),
     Mutation(

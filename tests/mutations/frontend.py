@@ -116,14 +116,14 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the best predecessor is searched too near",
-        "frontend/pitch_path.py",
+        "frontend/pitch.py",
         "below, above = max(_COARSE - int(jumps.min()), 0), max(_COARSE + int(jumps.max()), 0)",
         "below, above = max(-int(jumps.min()), 0), max(int(jumps.max()), 0)",
         (PITCH,),
     ),
     Mutation(
         "a frame is decided one frame late",
-        "frontend/pitch_path.py",
+        "frontend/pitch.py",
         "if len(undecided) > decision_frames:",
         "if len(undecided) > decision_frames + 1:",
         (PITCH,),

@@ -22,8 +22,8 @@ from headsync.errors import ConfigError
 from headsync.server.access_log import JsonFormatter, TextFormatter
 from headsync.server.app_state import Access, AppState
 from headsync.server.limits import Limits
+from headsync.server.middleware import check_origin
 from headsync.server.model_service import ModelService
-from headsync.server.origin import check_origin
 from serving import Running, command, finals, run, stream
 
 Recordings = list[tuple[Path, np.ndarray, int]]

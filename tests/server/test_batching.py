@@ -19,9 +19,9 @@ from headsync.events import Final
 from headsync.frontend.frame_rate import WAVEFORM
 from headsync.recognizer import Recognizer
 from headsync.server import batching
+from headsync.server.base_stream import SessionOptions
 from headsync.server.batching import BatchingEngine
 from headsync.server.model_service import ModelService
-from headsync.server.session_options import SessionOptions
 
 
 class Gate:

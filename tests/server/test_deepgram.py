@@ -13,10 +13,10 @@ import pytest
 from fakes import FakeRecognizer, FakeSession
 from headsync.events import Final
 from headsync.server.app_state import Access
+from headsync.server.base_stream import SessionOptions
 from headsync.server.deepgram import DeepgramStream
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
-from headsync.server.session_options import SessionOptions
 from isolated_client import IsolatedClient
 from serving import Running, run
 

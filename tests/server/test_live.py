@@ -21,9 +21,9 @@ from headsync.errors import ConfigError
 from headsync.events import Final
 from headsync.frontend.audio import read_audio
 from headsync.model_folder import find
+from headsync.server.base_stream import SessionOptions
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelOptions, ModelService
-from headsync.server.session_options import SessionOptions
 from headsync.server.single_process import load_services
 from isolated_client import IsolatedClient
 from serving import FakeService, Running, finals, run, stream

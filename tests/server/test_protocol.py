@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fakes import FakeRecognizer, FakeSession
 from headsync.errors import AudioError, ConfigError
 from headsync.events import Event
+from headsync.server.base_stream import SessionOptions
 from headsync.server.errors import CLOSE_CODES, StreamError
 from headsync.server.limits import Limits
 from headsync.server.protocol import NativeStream, OpenSession, Reply
-from headsync.server.session_options import SessionOptions
 
 RATE = 16_000
 TEXT = "one two three four"

@@ -18,11 +18,11 @@ from fakes import FakeSession
 from headsync.errors import ConfigError
 from headsync.events import Endpoint, Event, Final, Partial, Word
 from headsync.server.app_state import Access
+from headsync.server.base_stream import SessionOptions
 from headsync.server.errors import StreamError, unknown_model
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_realtime import RealtimeStream
-from headsync.server.session_options import SessionOptions
 from isolated_client import IsolatedClient
 from serving import Running, run
 

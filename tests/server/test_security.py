@@ -108,7 +108,7 @@ def test_tokens_are_compared_in_constant_time(guarded: TestClient, monkeypatch: 
         compared.append((one, other))
         return real(one, other)
 
-    monkeypatch.setattr("headsync.server.auth.hmac.compare_digest", compare)
+    monkeypatch.setattr("headsync.server.middleware.hmac.compare_digest", compare)
     for offered in ("", "a", "a-secre", "b-secret", TOKEN):
         guarded.get("/v1/models", headers={"Authorization": f"Bearer {offered}"})
     assert [other for _, other in compared] == [TOKEN.encode()] * 5

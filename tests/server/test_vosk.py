@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from fakes import FakeRecognizer, FakeSession
 from headsync.events import Alternative, Event, Final, Partial, Word
-from headsync.server.base_stream import Reply
+from headsync.server.base_stream import Reply, SessionOptions
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
-from headsync.server.session_options import SessionOptions
 from headsync.server.vosk import VoskStream
 
 RATE = 8000

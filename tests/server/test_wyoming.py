@@ -21,10 +21,10 @@ from headsync.cli.app import app
 from headsync.events import Event, Final, Partial, Word
 from headsync.server import mdns
 from headsync.server.app_state import Access, AppState
+from headsync.server.base_stream import SessionOptions
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
-from headsync.server.session_options import SessionOptions
 from headsync.server.wyoming import WyomingEvent, WyomingStream, build_info, encode_event, parse_header
 from headsync.server.wyoming_server import TcpConnection
 from isolated_client import IsolatedClient

@@ -394,7 +394,7 @@ def test_utterances_too_short_for_their_text_are_reported_and_left_out(
     assert len(run.task.train) == 4
     assert said[0] == (
         f"{manifest}: left out 6 utterances, too short for their text: "
-        "train-00000, train-00001, train-00002, train-00003, train-00004, ..."
+        "train-00000, train-00001, train-00002, train-00003, train-00004 and 1 more"
     )
     all_short = changed(corpus, tmp_path, lambda utterances: [replace(u, seconds=0.05) for u in utterances])
     assert_complains(DataError, "no usable utterance", recipe, tmp_path / "run", f"data.dev={all_short}")

@@ -11,12 +11,12 @@ from headsync import __version__
 from headsync.cli.calibrate import calibrate
 from headsync.cli.compare import compare
 from headsync.cli.demo import demo
-from headsync.cli.errors import print_error
 from headsync.cli.evaluate import evaluate
 from headsync.cli.export import export
 from headsync.cli.import_model import importing
 from headsync.cli.listen import listen
 from headsync.cli.models import models
+from headsync.cli.output import print_error
 from headsync.cli.perplexity import perplexity
 from headsync.cli.plot import plot
 from headsync.cli.prepare import prepare

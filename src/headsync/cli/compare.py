@@ -22,9 +22,8 @@ def compare(
 
     from headsync.experiments.figures import draw_heads, draw_losses, draw_systems
     from headsync.experiments.plan import read_plan
-    from headsync.experiments.report import report
+    from headsync.experiments.report import report, write_tables
     from headsync.experiments.runs import Runs, dev_losses, run_only
-    from headsync.experiments.tables import write_tables
 
     if seed and not only:
         raise typer.BadParameter("--seed requires --only.")

@@ -15,7 +15,7 @@ import typer
 
 from headsync.cli import load_model, options
 from headsync.cli.display import Screen, open_screen, print_dim
-from headsync.cli.errors import print_error
+from headsync.cli.output import print_error
 from headsync.errors import AudioError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headsync.cli import options
-from headsync.cli.errors import print_error
+from headsync.cli.output import print_error
 from headsync.errors import ConfigError
 from headsync.server.limits import Limits
 
@@ -132,7 +132,7 @@ def serve(
     """Serve one or more models over HTTP and WebSockets until Ctrl-C or SIGTERM."""
     server = _import_server()
     from headsync.server.app_state import Access
-    from headsync.server.origin import check_origin
+    from headsync.server.middleware import check_origin
     from headsync.server.single_process import ServeOptions
 
     origins, aliases = listen.origins or (), served.aliases or ()

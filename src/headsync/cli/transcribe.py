@@ -13,7 +13,7 @@ import typer
 
 from headsync.cli import load_model, options
 from headsync.cli.display import open_screen, paced, print_dim, stream, summarise
-from headsync.cli.errors import print_error
+from headsync.cli.output import print_error
 from headsync.errors import AudioError, HeadsyncError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from headsync.corpora.audio_files import check_at_rate
 from headsync.corpora.manifest import Progress, write_text
 from headsync.corpora.preparation import CorpusEntry, Expected, Part, Problem, ProblemKind, write_parts
 from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
-from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
 _RATE = 16_000

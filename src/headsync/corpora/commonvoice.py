@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from headsync.corpora.audio_files import check_at_rate
 from headsync.corpora.manifest import Progress
 from headsync.corpora.preparation import CorpusEntry, Part, Problem, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.splits import part_of, separate
-from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
 _LISTS = ("validated", "train", "dev", "test", "other", "invalidated")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headsync._parse import parse_json
-from headsync.corpora.flac import cut_segment
+from headsync.corpora.audio_files import cut_segment
 from headsync.corpora.manifest import Progress
 from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from headsync.corpora.flac import cut_segment
+from headsync.corpora.audio_files import cut_segment, decoded_seconds
 from headsync.corpora.manifest import Progress
 from headsync.corpora.preparation import (
     CheckedAudio,
@@ -26,7 +26,6 @@ from headsync.corpora.preparation import (
 )  # fmt: skip
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts, split_lines, trusted
-from headsync.corpora.verify_audio import decoded_seconds
 from headsync.errors import DataError
 
 # Programs that decode, and their options that do nothing else; any other word is the file.

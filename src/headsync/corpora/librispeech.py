@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from headsync.corpora.audio_files import check_at_rate
 from headsync.corpora.manifest import Progress, read_manifest, write_manifest, write_text
 from headsync.corpora.preparation import CorpusEntry, Expected, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
-from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
 _RATE = 16_000

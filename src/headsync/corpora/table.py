@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from headsync.corpora.audio_files import check_at_rate
 from headsync.corpora.manifest import Progress
 from headsync.corpora.preparation import CorpusEntry, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
-from headsync.corpora.verify_audio import check_at_rate
 from headsync.errors import DataError
 
 _NAMES = {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsync.corpora.flac import write_flac
+from headsync.corpora.audio_files import write_flac
 from headsync.corpora.manifest import Counts as Counts
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.frontend.audio import SAMPLE_RATE, FloatArray

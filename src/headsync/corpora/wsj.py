@@ -16,11 +16,22 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from headsync.corpora.flac import write_flac
+import numpy as np
+import numpy.typing as npt
+
+from headsync.corpora.audio_files import refuse_absent, refuse_rate, write_flac
 from headsync.corpora.manifest import Progress, write_text
-from headsync.corpora.preparation import CheckedAudio, CorpusEntry, Expected, Part, Problem, ProblemKind, write_parts
+from headsync.corpora.preparation import (
+    CheckedAudio,
+    CorpusEntry,
+    Expected,
+    Part,
+    Problem,
+    ProblemKind,
+    UnusableError,
+    write_parts,
+)
 from headsync.corpora.report import Classes, CorpusReport, characters, finish, refuse_other_corpus
-from headsync.corpora.sphere import read_sphere
 from headsync.corpora.transcripts import Transcripts
 from headsync.errors import DataError
 
@@ -44,7 +55,9 @@ _VERBAL = {"%PERCENT": "PERCENT", ".POINT": "POINT", "--DASH": "-DASH"}
 _MARK = re.compile(r"\[<\w+\]|\[\w+>\]|.*\[\w+/\]|.*\[/\w+\]|~|\.")  # a noise beside a word, a cut, a pause
 _NOISE = re.compile(r".*\[\w+\].*")
 _DELETED = re.compile(r"<([\w']+)>")  # a word not in the prompt, but spoken
+_HEADER_FIELD = re.compile(r"^(\w+) -(?:i|r|s\d+) (.*)$", re.MULTILINE)  # of a SPHERE file
 
+_Samples = npt.NDArray[np.int16]
 _Discs = dict[str, Path]  # files by lower-case path, starting with wsj0 or wsj1
 
 
@@ -181,3 +194,49 @@ def _add(part: Part, listed: str, path: Path | None, spoken: Transcripts) -> Non
 def _decode(out: Path, entry: CorpusEntry) -> CheckedAudio:
     path = out / "audio" / entry.speaker / f"{entry.id}.flac"
     return write_flac(path, read_sphere(entry.audio, _RATE), _RATE)
+
+
+def read_sphere(path: Path, rate: int) -> _Samples:
+    """All samples of a file with one channel; their number and checksum must match the header."""
+    refuse_absent(path)
+    header = _header(path)
+    refuse_rate(path, header.get("sample_rate", 0), rate)
+    samples = _decode_sphere(path)
+    count = header.get("sample_count", len(samples))
+    if len(samples) != count:
+        raise UnusableError(
+            ProblemKind.UNREADABLE, f"{path}: found {len(samples)} of {count} samples; download it again."
+        )
+    checksum = header.get("sample_checksum")
+    if checksum is not None and checksum % 65_536 != int(samples.astype(np.int64).sum()) % 65_536:
+        raise UnusableError(
+            ProblemKind.WRONG_CHECKSUM,
+            f"{path}: the samples do not match the checksum in the header; download it again.",
+        )
+    return samples
+
+
+def _header(path: Path) -> dict[str, int]:
+    """The integer fields of the header."""
+    with path.open("rb") as file:
+        text = file.read(1_024).decode("latin-1")
+    if not text.startswith("NIST_1A"):
+        raise UnusableError(ProblemKind.UNREADABLE, f"{path}: not a SPHERE file; download it again.")
+    fields = _HEADER_FIELD.findall(text.partition("end_head")[0])
+    return {name: int(value) for name, value in fields if re.fullmatch(r"-?\d+", value.strip())}
+
+
+def _decode_sphere(path: Path) -> _Samples:
+    import av
+
+    pieces = [np.zeros(0, np.int16)]
+    try:
+        with av.open(str(path), format="nistsphere", metadata_errors="ignore") as file:
+            for frame in file.decode(audio=0):
+                pieces.append(frame.to_ndarray().reshape(-1).astype(np.int16))
+    except av.FFmpegError as error:
+        reason = error.strerror or type(error).__name__
+        raise UnusableError(
+            ProblemKind.UNREADABLE, f"{path}: cannot be decoded ({reason}); download it again."
+        ) from None
+    return np.concatenate(pieces)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from headsync.evaluation.figure_files import save_figure
 from headsync.evaluation.plots import HALT, AttentionMaps, draw
+from headsync.experiments.report import Table
 from headsync.experiments.runs import Curve
-from headsync.experiments.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

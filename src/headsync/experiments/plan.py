@@ -24,7 +24,7 @@ thresholds, `[figure]` those whose heads are drawn.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,21 +32,10 @@ from typing import Any, NamedTuple, get_args
 
 from headsync.attention import mechanism_of
 from headsync.config import Config
-from headsync.errors import ConfigError
+from headsync.errors import ConfigError, nearest
 from headsync.evaluation.alignment import ALIGNERS
 from headsync.evaluation.error_rate import Unit
 from headsync.evaluation.normalise import Normalisation
-from headsync.experiments.schema import (
-    CHOICE,
-    COMPARISON,
-    FIGURE,
-    LOADED,
-    SWEEP,
-    SYSTEM,
-    VALUES,
-    check_present,
-    check_values,
-)
 from headsync.recipe import load_config, read_toml
 from headsync.recognizer import changed_settings
 
@@ -60,6 +49,55 @@ _NEEDED = {
 }
 
 Settings = Mapping[str, Any]  # "table.key" -> value
+
+
+class _ValueType(NamedTuple):
+    """The type of a value: its description in messages, and a test."""
+
+    description: str
+    fits: Callable[[Any], bool]
+
+
+def _list_of(item: _ValueType, least: int = 0) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) >= least and all(map(item.fits, value))
+
+
+_TEXT = _ValueType("a text in quotes", lambda value: isinstance(value, str))
+_COUNT = _ValueType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+_FLAG = _ValueType("true or false", lambda value: isinstance(value, bool))
+_SHARE = _ValueType("a number above 0", lambda value: type(value) in (int, float) and value > 0)
+_TABLE = _ValueType("a table of settings", lambda value: isinstance(value, dict))
+_TABLES = _ValueType("tables, each under a line with the name in double brackets", _list_of(_TABLE))
+_SEEDS = _ValueType("whole numbers in brackets, such as [1, 2, 3]", _list_of(_COUNT, least=1))
+_SHARES = _ValueType("numbers above 0 in brackets, such as [1.0, 0.5]", _list_of(_SHARE, least=1))
+_NAMES = _ValueType('names of systems in brackets, such as ["DACS"]', _list_of(_TEXT))
+_VALUES = _ValueType("values in brackets, such as [0.1, 0.3]", lambda value: isinstance(value, list) and len(value) > 0)
+_MANIFESTS = _ValueType(
+    'a table of manifests, such as { test = "test.jsonl" }',
+    lambda value: isinstance(value, dict) and all(map(_TEXT.fits, value.values())),
+)
+
+_SYSTEM = {"name": _TEXT, "settings": _TABLE, "seeds": _SEEDS, "paper": _TEXT, "random_decoder": _FLAG}
+_CHOICE = {**_SYSTEM, "of": _TEXT, "decoding": _TABLE}
+_LOADED = {"threshold": _SHARE, "lm": _TEXT}  # of `decoding`, in addition to the settings of that table of a recipe
+_SWEEP = {"systems": _NAMES, "shares": _SHARES}
+_FIGURE = {"systems": _NAMES}
+_COMPARISON = {
+    "recipe": _TEXT,
+    "folder": _TEXT,
+    "tests": _MANIFESTS,
+    "system": _TABLES,
+    "choice": _TABLES,
+    "encoder": _TABLE,
+    "limit": _COUNT,
+    "unit": _TEXT,
+    "normalise": _TEXT,
+    "align": _TEXT,
+    "tune": _TABLE,
+    "sweep": _TABLE,
+    "figure": _TABLE,
+    "title": _TEXT,
+}
 
 
 @dataclass(frozen=True)
@@ -128,23 +166,19 @@ class Comparison:
 def read_plan(path: Path) -> Comparison:
     """Read a comparison file and check every name in it."""
     tree = _tree(path)
-    sweep = tree.get("sweep", {})
+    sweep, figure = tree.get("sweep", {}), tree.get("figure", {})
+    unchanged = ("encoder", "limit", "unit", "normalise", "align", "tune")
     plan = Comparison(
         recipe=path.parent / tree["recipe"],
         folder=Path(tree["folder"]),
         tests={name: Path(manifest) for name, manifest in tree["tests"].items()},
         systems=tuple(_system(entry, "system", path) for entry in tree["system"]),
         choices=tuple(_system(entry, "choice", path) for entry in tree.get("choice", ())),
-        encoder=tree.get("encoder"),
-        limit=tree.get("limit", 0),
-        unit=tree.get("unit", "words"),
-        normalise=tree.get("normalise", "none"),
-        align=tree.get("align", ""),
-        tune=tree.get("tune", {}),
         sweep=tuple(sweep.get("systems", ())),
         shares=tuple(map(float, sweep.get("shares", Comparison.shares))),
-        figure=tuple(tree.get("figure", {}).get("systems", ())),
+        figure=tuple(figure.get("systems", ())),
         title=tree.get("title", path.stem),
+        **{name: tree[name] for name in unchanged if name in tree},
     )
     _check_names(plan, path)
     _check_settings(plan, path)
@@ -159,12 +193,12 @@ def overrides(settings: Settings) -> list[str]:
 def _tree(path: Path) -> dict[str, Any]:
     """The content of the file, with checked types."""
     tree = read_toml(path, "no such comparison file; see recipes/tables/")
-    check_values(tree, COMPARISON, str(path), "comparison")
-    check_present(tree, _NEEDED, str(path))
-    check_values(tree.get("sweep", {}), SWEEP, f"{path}: [sweep]", "sweep")
-    check_values(tree.get("figure", {}), FIGURE, f"{path}: [figure]", "figure")
+    _check_values(tree, _COMPARISON, str(path), "comparison")
+    _check_present(tree, _NEEDED, str(path))
+    _check_values(tree.get("sweep", {}), _SWEEP, f"{path}: [sweep]", "sweep")
+    _check_values(tree.get("figure", {}), _FIGURE, f"{path}: [figure]", "figure")
     tune = tree.get("tune", {})
-    check_values(tune, dict.fromkeys(tune, VALUES), f"{path}: [tune]", "tune")
+    _check_values(tune, dict.fromkeys(tune, _VALUES), f"{path}: [tune]", "tune")
     return tree
 
 
@@ -172,20 +206,17 @@ def _system(entry: dict[str, Any], kind: str, path: Path) -> System:
     if not entry.get("name"):
         raise ConfigError(f"{path}: a {kind} requires a name")
     where = f'{path}: {kind} "{entry["name"]}"'
-    check_values(entry, CHOICE if kind == "choice" else SYSTEM, where, kind)
+    _check_values(entry, _CHOICE if kind == "choice" else _SYSTEM, where, kind)
     if kind == "choice":
-        check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
+        _check_present(entry, {"of": "the name of the system that it is a variant of"}, where)
     return System(**{**entry, "seeds": tuple(entry.get("seeds", (1,)))})
 
 
 def _check_names(plan: Comparison, path: Path) -> None:
-    if plan.unit not in get_args(Unit):
-        raise ConfigError(f'{path}: unit = "{plan.unit}" is not known; known here: {", ".join(get_args(Unit))}')
-    if plan.normalise not in get_args(Normalisation):
-        known_here = ", ".join(get_args(Normalisation))
-        raise ConfigError(f'{path}: normalise = "{plan.normalise}" is not known; known here: {known_here}')
-    if plan.align and plan.align not in ALIGNERS:
-        raise ConfigError(f'{path}: align = "{plan.align}" is not known; known here: {", ".join(ALIGNERS)}')
+    known_values = {"unit": get_args(Unit), "normalise": get_args(Normalisation), "align": ("", *ALIGNERS)}
+    for key, values in known_values.items():
+        if (value := getattr(plan, key)) not in values:
+            raise ConfigError(f'{path}: {key} = "{value}" is not known; known here: {", ".join(filter(None, values))}')
     names = [system.name for system in (*plan.systems, *plan.choices)]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{path}: two systems have the name "{doubled[0]}"')
@@ -226,8 +257,8 @@ def _config(plan: Comparison, settings: Settings) -> Config:
 
 def _check_decoding(settings: Settings, config: Config, where: str) -> None:
     """Check the arguments of `Recognizer.load`; the existence of language models is checked before training."""
-    check_values({key: settings[key] for key in LOADED if key in settings}, LOADED, f"{where}: decoding", "choice")
-    given = {key: value for key, value in settings.items() if key not in LOADED}
+    _check_values({key: settings[key] for key in _LOADED if key in settings}, _LOADED, f"{where}: decoding", "choice")
+    given = {key: value for key, value in settings.items() if key not in _LOADED}
     decoding, _ = changed_settings(config.decoding, config.endpoint, given, where, "decoding.")
     if "lm" in settings and not decoding.lm_weight:
         raise ConfigError(f"{where}: decoding.lm requires decoding.lm_weight, for example 0.5")
@@ -246,3 +277,19 @@ def _toml(value: Any) -> str:
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)  # quoted: a string such as "0.9" stays a string
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_values(tree: Mapping[str, Any], types: Mapping[str, _ValueType], where: str, whole: str) -> None:
+    """Check that every key is known and every value has the type of its key."""
+    for key, value in tree.items():
+        if key not in types:
+            raise ConfigError(f"{where}: {key} is not part of a {whole}{nearest(key, types)}")
+        if not types[key].fits(value):
+            raise ConfigError(f"{where}: {key} = {value!r} must be {types[key].description}")
+
+
+def _check_present(tree: Mapping[str, Any], needed: Mapping[str, str], where: str) -> None:
+    """Check that required keys are present; `needed` describes them."""
+    for key, description in needed.items():
+        if not tree.get(key):
+            raise ConfigError(f"{where}: {key} is missing: {description}")

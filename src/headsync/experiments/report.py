@@ -1,11 +1,16 @@
-"""The tables of a comparison."""
+"""The tables of a comparison, in text and in files."""
 
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from headsync._atomic_write import write_atomically
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.error_rate import ErrorCounts, bootstrap_interval
 from headsync.evaluation.latency import percentiles
@@ -14,16 +19,36 @@ from headsync.evaluation.plots import AttentionMaps, attention_of
 from headsync.experiments.plan import Comparison, System
 from headsync.experiments.runs import Runs, SystemResult, seeds_of
 from headsync.experiments.statistics import HeadUsage, head_usage, paired_difference
-from headsync.experiments.tables import Table
 from headsync.frontend.audio import stream_audio
 
 _SHARED = "All systems start from one encoder, trained with CTC alone, and share data and number of updates."
 _DELAY = "Delay: from the end of a word, by forced alignment with the CTC of that encoder, until the word is final."
 _PERCEIVED = "Delay: user-perceived latency, from the end of a word by forced alignment with {}."
 _ALONE = "Decoder alone: a CTC weight of 0.01 in the search."
-
-
 _LOOKED_AT = 20  # utterances for the table of heads
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under named columns, with notes below."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        notes = "".join(f"\n- {note}" for note in self.notes)
+        return (
+            f"### {self.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (notes and notes + "\n")
+        )
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
+        return text.getvalue()
 
 
 class Row(NamedTuple):
@@ -221,3 +246,12 @@ def report(plan: Comparison, runs: Runs) -> tuple[list[Table], list[AttentionMap
         return tables, []
     heads, drawn = _heads_table(plan, runs, first)
     return [*tables, heads], drawn
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> Path:
+    """Write all tables to `tables.md`, and each to a CSV file."""
+    for table in tables:
+        write_atomically(folder / f"{table.name}.csv", table.csv().encode())
+    path = folder / "tables.md"
+    write_atomically(path, "\n".join(table.markdown() for table in tables).encode())
+    return path

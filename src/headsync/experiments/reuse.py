@@ -17,7 +17,7 @@ from headsync.config import Config, DecodingConfig, EndpointConfig
 from headsync.errors import TrainingError
 from headsync.model_folder import CONFIG
 from headsync.recipe import dump, load_config
-from headsync.training.run_settings import difference, fixed_settings
+from headsync.training.checkpoint import difference, fixed_settings
 
 _DONE = "done.json"  # beside a model: its training is complete
 _CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
@@ -34,8 +34,8 @@ class ExistingRun:
     @property
     def is_done(self) -> bool:
         """Whether training is complete at the wanted length."""
-        done = _done_of(self.run)
-        return done is not None and done.get("length", length(self.had)) == length(self.wanted)
+        path = self.run / _DONE
+        return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["length"] == length(self.wanted))
 
     def check(self) -> None:
         """Refuse a run with other settings, and one that is longer than wanted."""
@@ -48,11 +48,6 @@ class ExistingRun:
             f"{self.run}: was trained with other settings ({changed}); set another folder for the comparison, or "
             "delete this run and all others with old settings"
         )
-
-    def note_length(self) -> None:
-        """Record the length of a finished run before it is continued, so that it does not count as finished."""
-        if (done := _done_of(self.run)) is not None:
-            write_done(self.run, {"length": length(self.had), **done})
 
     def search_as_wanted(self) -> bool:
         """Store the wanted decoding settings with the model; return whether they have changed."""
@@ -69,12 +64,6 @@ def settings_of(run: Path) -> Config | None:
     """The settings of a run; None if it was not started."""
     path = run / "model" / CONFIG
     return load_config(path) if path.exists() else None
-
-
-def _done_of(run: Path) -> dict[str, Any] | None:
-    """The record of a completed run."""
-    path = run / _DONE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def write_done(run: Path, record: dict[str, Any]) -> None:

@@ -139,8 +139,6 @@ class Runs:
         elif (encoder := self.encoder()) and training.random_decoder:
             write_without_decoder(encoder, encoder.parent / WITHOUT_DECODER)
         self.say(f"training {training.name}, seed {training.seed}")
-        if kept:
-            kept.note_length()
         began, changes = time.monotonic(), self._overrides(training, self.plan.folder)
         train(self.plan.recipe, changes, self.say)
         run = {"settings": dict(training.settings), "seed": training.seed}

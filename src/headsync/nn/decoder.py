@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
-from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, Phase
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState, Phase
 from headsync.attention.cross_attention import CrossAttention
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
@@ -54,11 +54,11 @@ class Stepped(NamedTuple):
 class SelfAttention(nn.Module):
     """Causal self-attention over output steps, eq. (1) to (3)."""
 
-    def __init__(self, network: NetworkConfig) -> None:
+    def __init__(self, network: NetworkConfig, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = network.heads, network.dropout
-        self.query_key_value = nn.Linear(network.width, 3 * network.width)
-        self.out = nn.Linear(network.width, network.width)
+        self.query_key_value = nn.Linear(network.width, 3 * network.width, bias)
+        self.out = nn.Linear(network.width, network.width, bias)
 
     def project(self, x: Tensor, places: Tensor) -> Tensor:
         """Query, key and value of tokens at these places, concatenated."""
@@ -83,17 +83,25 @@ class SelfAttention(nn.Module):
 class DecoderLayer(nn.Module):
     """Pre-norm: self-attention, online cross-attention (in layers that attend to frames), feed-forward."""
 
+    has_bias = True  # of norms and projections, other than that of keys in cross-attention
+    attention_class: type[SelfAttention] = SelfAttention
+    feedforward_class: type[FeedForward] = FeedForward
+
     def __init__(self, config: DecoderConfig, network: NetworkConfig, attends: bool) -> None:
         super().__init__()
-        self.norm_self = nn.LayerNorm(network.width)
-        self.self_attention = SelfAttention(network)
+        self.norm_self = nn.LayerNorm(network.width, bias=self.has_bias)
+        self.self_attention = self.attention_class(network, self.has_bias)
         if attends:
-            self.norm_cross = nn.LayerNorm(network.width)
-            mechanism = build_mechanism(config, network.heads, network.width // network.heads)
-            self.cross = CrossAttention(network.width, network.heads, mechanism, network.dropout)
+            self.norm_cross = nn.LayerNorm(network.width, bias=self.has_bias)
+            mechanism = self.build_mechanism(config, network)
+            self.cross = CrossAttention(network.width, network.heads, mechanism, network.dropout, self.has_bias)
         self.attends = attends
-        self.feedforward: nn.Module = FeedForward(network)
+        self.feedforward = self.feedforward_class(network, self.has_bias)
         self.dropout = Dropout(network.dropout)
+
+    @staticmethod
+    def build_mechanism(config: DecoderConfig, network: NetworkConfig) -> Mechanism:
+        return build_mechanism(config, network.heads, network.width // network.heads)
 
     def whole(self, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> tuple[Tensor, Aligned | None]:
         x, aligned = x_BLE + self.dropout(self.self_attention.whole(self.norm_self(x_BLE))), None
@@ -118,16 +126,20 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """Tokens and encoder frames to scores of the next token."""
 
+    layer_class = DecoderLayer
+    is_tied = False  # whether the embedding is the output layer; it has one more row then, an input only
+
     def __init__(self, config: DecoderConfig, network: NetworkConfig, classes: int) -> None:
         super().__init__()
         self.network = network = replace(network, heads=config.heads or network.heads)
         self.has_frame_positions = config.frame_positions
-        self.embedding = nn.Embedding(classes, network.width)
+        self.embedding = nn.Embedding(classes + self.is_tied, network.width)
         nn.init.normal_(self.embedding.weight, std=network.width**-0.5)
         attends = mechanism_of(config).attends
-        self.stack = nn.ModuleList(DecoderLayer(config, network, attends(config, n)) for n in range(config.layers))
-        self.norm = nn.LayerNorm(network.width)
-        self.out = nn.Linear(network.width, classes)
+        self.stack = nn.ModuleList(self.layer_class(config, network, attends(config, n)) for n in range(config.layers))
+        self.norm = nn.LayerNorm(network.width, bias=self.layer_class.has_bias)
+        if not self.is_tied:
+            self.out = nn.Linear(network.width, classes)
         self.dropout = Dropout(network.dropout)
 
     @property

@@ -17,10 +17,12 @@ __all__ = ["FeedForward", "positions", "split_heads"]
 class FeedForward(nn.Module):
     """Norm, two linear layers with a ReLU between."""
 
-    def __init__(self, network: NetworkConfig) -> None:
+    outputs_per_input = 1  # outputs of the first layer for each input of the second
+
+    def __init__(self, network: NetworkConfig, norm_bias: bool = True) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(network.width)
-        self.first = nn.Linear(network.width, network.feedforward)
+        self.norm = nn.LayerNorm(network.width, bias=norm_bias)
+        self.first = nn.Linear(network.width, self.outputs_per_input * network.feedforward)
         self.second = nn.Linear(network.feedforward, network.width)
         self.dropout = network.dropout
 

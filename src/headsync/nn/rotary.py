@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from headsync.attention.dropout import dropout
 from headsync.config import NetworkConfig
+from headsync.nn.layers import FeedForward
 
 MOST_ROTATED = 32  # entries of a head; the others do not depend on positions
 SLOWEST = 10_000.0
@@ -53,29 +54,17 @@ def rotate(x: Tensor, by: Turns) -> Tensor:
     return torch.cat([one * by.cos - other * by.sin, other * by.cos + one * by.sin, rest], -1)
 
 
-class GeluFeedForward(nn.Module):
+class GeluFeedForward(FeedForward):
     """Norm, two linear layers with a GELU between."""
-
-    def __init__(self, network: NetworkConfig, norm_bias: bool = False) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(network.width, bias=norm_bias)
-        self.first = nn.Linear(network.width, network.feedforward)
-        self.second = nn.Linear(network.feedforward, network.width)
-        self.dropout = network.dropout
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(dropout(F.gelu(self.first(self.norm(x))), self.dropout, self.training))
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(FeedForward):
     """Norm, two linear layers; one half of the output of the first gates the other half."""
 
-    def __init__(self, network: NetworkConfig) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(network.width, bias=False)
-        self.first = nn.Linear(network.width, 2 * network.feedforward)
-        self.second = nn.Linear(network.feedforward, network.width)
-        self.dropout = network.dropout
+    outputs_per_input = 2
 
     def forward(self, x: Tensor) -> Tensor:
         y, gate = self.first(self.norm(x)).chunk(2, -1)
@@ -90,7 +79,7 @@ class CtcHead(nn.Module):
 
     def __init__(self, network: NetworkConfig, embedding: nn.Embedding) -> None:
         super().__init__()
-        self.feedforward = GeluFeedForward(network, norm_bias=True)
+        self.feedforward = GeluFeedForward(network)
         self.norm = nn.LayerNorm(network.width)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - 1))
         self._embedding = (embedding,)  # in a tuple it is no submodule: the decoder stores its weights

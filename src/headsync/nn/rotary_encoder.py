@@ -51,7 +51,7 @@ class RotaryEncoderLayer(nn.Module):
         self.norm = nn.LayerNorm(network.width, bias=False)
         self.query_key_value = nn.Linear(network.width, 3 * network.width, bias=False)
         self.out = nn.Linear(network.width, network.width, bias=False)
-        self.feedforward = GeluFeedForward(network)
+        self.feedforward = GeluFeedForward(network, norm_bias=False)
         self.dropout = Dropout(network.dropout)
 
     def forward(self, x_BGQE: Tensor, sizes: Sizes, by: Turns, mask: Tensor) -> Tensor:

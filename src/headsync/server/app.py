@@ -19,12 +19,10 @@ import headsync
 from headsync.server import docs_page, metrics, openai_api
 from headsync.server.access_log import AccessLog, request_id
 from headsync.server.app_state import AppState
-from headsync.server.auth import Admission
-from headsync.server.body_limits import BodyLimits
 from headsync.server.deepgram import DeepgramStream
 from headsync.server.errors import StreamError, api_error, internal_error
+from headsync.server.middleware import Admission, BodyLimits, OriginCheck
 from headsync.server.openai_realtime import RealtimeStream
-from headsync.server.origin import OriginCheck
 from headsync.server.protocol import NativeStream
 from headsync.server.vosk import VoskStream
 from headsync.server.websocket import handle_websocket

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headsync.errors import ConfigError
+from headsync.server.base_stream import SessionOptions
 from headsync.server.errors import unknown_model
 from headsync.server.limits import ConnectionRate, Limits, StreamLimiter
 from headsync.server.metrics import Metrics
 from headsync.server.model_service import ModelService
 from headsync.server.pcm_stream import AudioSession
-from headsync.server.session_options import SessionOptions
 
 T = TypeVar("T")
 

@@ -1,8 +1,9 @@
-"""The common part of the protocols of live streams: audio of one or several sessions, its limit, and errors."""
+"""The common part of the protocols of live streams: options, audio of one or several sessions, its limit, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headsync._parse import parse_json
@@ -11,12 +12,25 @@ from headsync.events import Event
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
-from headsync.server.session_options import SessionOptions
 
-OpenSession: TypeAlias = Callable[[SessionOptions], AudioSession]
+BoostedPhrases: TypeAlias = Sequence[tuple[str, float]]  # phrases with their boosts
 Messages: TypeAlias = list[dict[str, Any]]
 
 M = TypeVar("M")  # the messages of a client
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Options of one stream; the defaults are those of the server."""
+
+    model: str = ""  # empty: the first model
+    settings: Mapping[str, Any] = field(default_factory=dict)  # decoding settings
+    hotwords: BoostedPhrases = ()
+    attention: bool = False  # send attention events
+    phrases: Sequence[str] = ()  # the only phrases; none: those of the server
+
+
+OpenSession: TypeAlias = Callable[[SessionOptions], AudioSession]
 
 
 class Reply(NamedTuple):

@@ -62,14 +62,6 @@ class _DecodeArguments(NamedTuple):
     window: Window
 
 
-class _EncodeArguments(NamedTuple):
-    """The arguments of `encode`."""
-
-    x_BWE: FloatArray
-    length_B: IntArray
-    state: State
-
-
 class BatchingEngine:
     """An engine that joins the calls of several threads."""
 
@@ -89,16 +81,13 @@ class BatchingEngine:
         return self.inner.start_front(batch)
 
     def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
-        arguments = (features_BTF, state)
-        return self._submit(_Call(self._embed, ("embed", _shape(arguments)), arguments, (len(features_BTF), 0)))  # type: ignore[no-any-return]
+        return self._submit_rows("embed", (features_BTF, state))  # type: ignore[no-any-return]
 
     def start_encoder(self, batch: int) -> State:
         return self.inner.start_encoder(batch)
 
     def encode(self, x_BWE: FloatArray, length_B: IntArray, state: State, centre: int) -> Encoded:
-        arguments = _EncodeArguments(x_BWE, length_B, state)
-        run, key = partial(self._encode, centre), ("encode", centre, _shape(arguments))
-        return self._submit(_Call(run, key, arguments, (len(x_BWE), 0)))  # type: ignore[no-any-return]
+        return self._submit_rows("encode", (x_BWE, length_B, state), centre)  # type: ignore[no-any-return]
 
     def place(self, memory: Memory, first: int) -> Memory:
         return self.inner.place(memory, first)
@@ -111,6 +100,11 @@ class BatchingEngine:
         size = rows, rows * sum(part.nbytes // len(part) for part in memory)
         arguments = _DecodeArguments(tokens_B, memory, state, window)
         return self._submit(_Call(self._decode, ("decode", _shape(state)), arguments, size))  # type: ignore[no-any-return]
+
+    def _submit_rows(self, name: str, rows: tuple[Any, ...], *sizes: int) -> Any:
+        """Submit a call whose `rows` can be joined with those of calls with the same `sizes`."""
+        run, key = partial(self._run_rows, name, sizes), (name, sizes, _shape(rows))
+        return self._submit(_Call(run, key, rows, (len(rows[0]), 0)))
 
     def _submit(self, call: _Call) -> Any:
         with self._lock:
@@ -161,15 +155,11 @@ class BatchingEngine:
             if self._waiting:
                 self._waiting[0].wake.set()
 
-    def _embed(self, calls: Sequence[tuple[FloatArray, State]]) -> list[tuple[FloatArray, State]]:
+    def _run_rows(self, name: str, sizes: tuple[int, ...], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        call = getattr(self.inner, name)
         if len(calls) == 1:
-            return [self.inner.embed(*calls[0])]
-        return _split_rows(self.inner.embed(*join_rows(*calls)), [len(features) for features, _ in calls])
-
-    def _encode(self, centre: int, calls: Sequence[_EncodeArguments]) -> list[Encoded]:
-        if len(calls) == 1:
-            return [self.inner.encode(*calls[0], centre)]
-        return _split_rows(self.inner.encode(*join_rows(*calls), centre), [len(call.x_BWE) for call in calls])
+            return [call(*calls[0], *sizes)]
+        return _split_rows(call(*join_rows(*calls), *sizes), [len(rows[0]) for rows in calls])
 
     def _decode(self, calls: Sequence[_DecodeArguments]) -> list[Decoded]:
         if len(calls) == 1:

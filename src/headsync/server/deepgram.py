@@ -16,11 +16,10 @@ from typing import Any
 import headsync
 from headsync.config import HOTWORD_BOOST
 from headsync.events import Event, Final, Partial, Word
-from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, SessionOptions, read_object
 from headsync.server.errors import NORMAL, StreamError, require
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import PcmStream
-from headsync.server.session_options import SessionOptions
 
 # Parameters that would change the results and are not available; "false" is accepted.
 REFUSED = ("callback", "detect_entities", "diarize", "diarize_model", "multichannel", "redact", "replace", "search")

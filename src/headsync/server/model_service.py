@@ -9,9 +9,9 @@ from headsync.decoding.build import build_hotwords
 from headsync.errors import ConfigError
 from headsync.model_folder import card_languages, card_summary, find_named
 from headsync.recognizer import LoadOptions, Recognizer, Session
+from headsync.server.base_stream import SessionOptions
 from headsync.server.batching import BatchingEngine
 from headsync.server.limits import Limits
-from headsync.server.session_options import SessionOptions
 from headsync.text.vocabulary import Vocabulary
 
 # Settings that a stream may choose; they do not change the network.

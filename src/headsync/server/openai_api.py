@@ -25,12 +25,12 @@ from headsync.frontend.audio import stream_audio
 from headsync.server import openai_format
 from headsync.server.access_log import note_stream, request_id
 from headsync.server.app_state import AppState
+from headsync.server.base_stream import SessionOptions
 from headsync.server.errors import StreamError, api_error, internal_error, unknown_model
 from headsync.server.limits import CLIENTS
 from headsync.server.model_service import ModelService
 from headsync.server.openai_format import Granularity, ResponseFormat, SentText, Transcription
 from headsync.server.pcm_stream import PcmStream, Usage
-from headsync.server.session_options import SessionOptions
 from headsync.text.subtitles import FORMATS
 
 log = logging.getLogger("headsync.server")

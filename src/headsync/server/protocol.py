@@ -19,11 +19,18 @@ from headsync.errors import ConfigError, nearest
 from headsync.events import Event
 from headsync.frontend.audio import SAMPLE_RATE
 from headsync.recipe import build, to_float
-from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
+from headsync.server.base_stream import (
+    BaseStream,
+    BoostedPhrases,
+    Messages,
+    OpenSession,
+    Reply,
+    SessionOptions,
+    read_object,
+)
 from headsync.server.errors import NORMAL, StreamError, unknown_model
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import PcmStream, SampleFormat
-from headsync.server.session_options import BoostedPhrases, SessionOptions
 
 VERSION = 1
 

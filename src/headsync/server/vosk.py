@@ -17,12 +17,11 @@ from typing import Any
 
 from headsync.errors import ConfigError
 from headsync.events import Event, Final, Partial, Word
-from headsync.server.base_stream import BaseStream, OpenSession, Reply, read_object
+from headsync.server.base_stream import BaseStream, OpenSession, Reply, SessionOptions, read_object
 from headsync.server.errors import NORMAL, StreamError
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import PcmStream
 from headsync.server.protocol import read_phrases
-from headsync.server.session_options import SessionOptions
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import headsync
 from headsync.config import HOTWORD_BOOST
 from headsync.events import Event
-from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, read_object
+from headsync.server.base_stream import BaseStream, Messages, OpenSession, Reply, SessionOptions, read_object
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.model_service import ModelService
 from headsync.server.openai_format import SentText, next_delta
-from headsync.server.session_options import SessionOptions
 
 FORMAT = {"width": 2, "channels": 1}  # 16-bit samples of one channel
 

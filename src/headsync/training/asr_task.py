@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from headsync.attention.base import Mechanism, Phase
 from headsync.config import Config, TrainingConfig
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.corpora.shards import is_sharded, read_shards
-from headsync.errors import ConfigError, DataError
+from headsync.errors import ConfigError, DataError, listed
 from headsync.frontend.features import Statistics
 from headsync.frontend.waveform import build_features
 from headsync.model_folder import STATISTICS, checksummed, save_folder
@@ -338,7 +338,7 @@ def _usable(
         raise DataError(f"data.{name} = {path!r}: {error} {remedy}") from None
     check_not_empty(fit, path)
     if short:
-        say(f"{path}: left out {len(short)} utterances, too short for their text: {_some(short)}")
+        say(f"{path}: left out {len(short)} utterances, too short for their text: {listed([u.id for u in short], 5)}")
     return fit
 
 
@@ -362,11 +362,6 @@ def _figures(means: Mapping[str, float]) -> str:
 def _dev_figures(result: DevResult) -> str:
     error = "" if result.attention_error is None else f"attention error {result.attention_error:.2%}, "
     return f"{error}CTC error {result.ctc_error:.2%}"
-
-
-def _some(utterances: Sequence[Utterance]) -> str:
-    names = [u.id for u in utterances[:5]]
-    return ", ".join(names) + (", ..." if len(utterances) > 5 else "")
 
 
 def _edits(reference: str, hypothesis: str) -> int:

@@ -2,6 +2,9 @@
 
 The previous checkpoint is kept beside it, in case the last one is damaged later, for example by a broken disk. Every
 checkpoint contains the SHA-256 of its file, computed with zeros in the place of the digest.
+
+It also contains the settings that must stay the same when the run resumes, if they differ from their defaults: a
+version with more settings can resume the run.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from headsync._atomic_write import write_atomically
+from headsync.config import TABLES_OF_KIND, Config
 from headsync.errors import TrainingError
+from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
-from headsync.training.run_settings import difference
 
 
 @dataclass
@@ -46,6 +50,9 @@ STATE: dict[type, tuple[str, ...]] = {
     torch.optim.SGD: (),  # without momentum it has no state
 }
 NO_DIGEST = "0" * 64
+FREE = ("epochs", "patience", "checkpoint_seconds", "folder", "accumulate")  # settings that may change in a run
+_FREE = {*(f"training.{name}" for name in FREE), "data.workers"}
+_VOCABULARY = "vocabulary"
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress: TrainingProgress) -> None:
@@ -134,34 +141,56 @@ def _restore(tensors: Mapping[str, Tensor], model: nn.Module, optimiser: Optimis
             optimiser.state[parameter] = {key: t.to(parameter.device) if t.dim() else t for key, t in state.items()}
 
 
-def average_epochs(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of epochs of a run."""
-    try:
-        return average(paths)
-    except (SafetensorError, OSError, KeyError) as error:
-        names = ", ".join(path.name for path in paths)
-        reason = str(error).partition("\n")[0]
-        raise TrainingError(
-            f"{paths[0].parent}: the weights of an epoch, one of {names}, cannot be read ({reason}); "
-            "delete this folder to start the run again"
-        ) from None
-
-
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     write_atomically(path, save(_contiguous(weights)))
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several weight files with the same tensors."""
+    """The mean of the weights of epochs of a run."""
     mean: dict[str, Any] = {}
-    for path in paths:
-        weights = load_file(path)
-        if mean and mean.keys() != weights.keys():
-            raise KeyError(f"{path} holds other tensors")
-        for name, tensor in weights.items():
-            mean[name] = mean.get(name, 0) + tensor.double() / len(paths)
+    try:
+        for path in paths:
+            weights = load_file(path)
+            if mean and mean.keys() != weights.keys():
+                raise KeyError(f"{path} holds other tensors")
+            for name, tensor in weights.items():
+                mean[name] = mean.get(name, 0) + tensor.double() / len(paths)
+    except (SafetensorError, OSError, KeyError) as error:
+        names, reason = ", ".join(path.name for path in paths), str(error).partition("\n")[0]
+        raise TrainingError(
+            f"{paths[0].parent}: the weights of an epoch, one of {names}, cannot be read ({reason}); "
+            "delete this folder to start the run again"
+        ) from None
     return {name: tensor.float() for name, tensor in mean.items()}
 
 
 def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+def fixed_settings(config: Config, vocabulary: Vocabulary | None = None) -> dict[str, Any]:
+    """The settings that weights depend on, by "table.key", and a digest of the vocabulary."""
+    defaults = _all_settings(Config(kind=config.kind))
+    found = {name: value for name, value in _all_settings(config).items() if value != defaults[name]}
+    if vocabulary is not None:
+        found[_VOCABULARY] = hashlib.sha256("\n".join(vocabulary.tokens).encode()).hexdigest()[:16]
+    return found
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """A description of the settings that differ; "" without a difference."""
+    defaults = {name: value for kind in TABLES_OF_KIND for name, value in _all_settings(Config(kind=kind)).items()}
+    changed = []
+    for name in sorted({*before, *now} - {_VOCABULARY}):
+        old, new = (settings.get(name, defaults.get(name)) for settings in (before, now))
+        if old != new:
+            changed.append(f"{name} was {old!r} and is now {new!r}")
+    if not changed and before.get(_VOCABULARY) != now.get(_VOCABULARY):
+        changed = ["the vocabulary, built from data.train, has changed"]
+    return ", ".join(changed)
+
+
+def _all_settings(config: Config) -> dict[str, Any]:
+    tables = (table for table in TABLES_OF_KIND[config.kind] if table not in ("decoding", "endpoint"))
+    found = {f"{table}.{key}": value for table in tables for key, value in asdict(getattr(config, table)).items()}
+    return {name: value for name, value in found.items() if name not in _FREE}

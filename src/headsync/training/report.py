@@ -104,31 +104,6 @@ class Report:
         return f"{place}  {self.style.figures(self.means)}  {speed:.0f} {self.style.unit}"
 
 
-class SilentReport(Report):
-    """The report of a process that is not the first of its run: it writes nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        pass
-
-    def epoch(self, progress: TrainingProgress, batches: int) -> None:
-        pass
-
-    def update(self, progress: TrainingProgress, figures: Mapping[str, float], amount: int) -> None:
-        pass
-
-    def dev(self, progress: TrainingProgress, result: Any) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-
 @contextlib.contextmanager
 def _disk_errors(log: Path) -> Iterator[None]:
     try:

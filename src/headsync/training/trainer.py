@@ -12,7 +12,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -30,8 +30,9 @@ from headsync.training.bucketing import Share, Split
 from headsync.training.checkpoint import (
     Optimiser,
     TrainingProgress,
-    average_epochs,
+    average,
     check_same,
+    fixed_settings,
     load_checkpoint,
     replace_damaged,
     save_checkpoint,
@@ -40,8 +41,7 @@ from headsync.training.checkpoint import (
 from headsync.training.distributed import Ranks, joined
 from headsync.training.losses import Losses, merged
 from headsync.training.optimisation import Updater
-from headsync.training.report import Report, SilentReport, Style
-from headsync.training.run_settings import fixed_settings
+from headsync.training.report import Report, Style
 
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model"
 
@@ -135,10 +135,11 @@ class Trainer(Generic[P, R]):
         self.say(f"next:  {self.task.next_command(self.model_folder)}")
         return self.model_folder
 
-    def train_epoch(self, report: Report) -> None:
+    def train_epoch(self, report: Report | None) -> None:
         """The rest of the current epoch, with a checkpoint from time to time."""
         epoch = self.task.batches(self.progress, Split(self.ranks.rank, self.ranks.count, self.settings.accumulate))
-        report.epoch(self.progress, epoch.batches)
+        if report:
+            report.epoch(self.progress, epoch.batches)
         saved = time.monotonic()
         self.task.model.train()
         for share in epoch.shares:
@@ -165,7 +166,7 @@ class Trainer(Generic[P, R]):
         with torch.no_grad(), self.updater.precision():
             return self.task.evaluate(self.progress.update, self.ranks)
 
-    def finish_epoch(self, result: R, report: Report) -> None:
+    def finish_epoch(self, result: R, report: Report | None) -> None:
         """Keep the weights if they are to be averaged, and write the averaged model."""
         progress, before = self.progress, self.progress.best
         with self._changes():
@@ -176,7 +177,8 @@ class Trainer(Generic[P, R]):
                 if any(epoch == progress.epoch for _, epoch in progress.best):
                     save_weights(self.epoch_weights(progress.epoch), self.task.model.state_dict())
                 self.write_model(result)
-            report.dev(progress, result)
+            if report:
+                report.dev(progress, result)
             self.save(report)
         if self.ranks.first:
             for epoch in {epoch for _, epoch in before} - {epoch for _, epoch in progress.best}:
@@ -194,13 +196,13 @@ class Trainer(Generic[P, R]):
     def write_model(self, result: R) -> None:
         """Write the mean of the epochs to average so far as a model folder."""
         write_atomically(self.model_folder / CARD, self.task.card(self.progress, result).encode())
-        weights = average_epochs([self.epoch_weights(epoch) for _, epoch in self.progress.best])
+        weights = average([self.epoch_weights(epoch) for _, epoch in self.progress.best])
         with checksummed(self.model_folder):
             save_weights(self.model_folder / WEIGHTS, weights)
 
-    def save(self, report: Report) -> None:
+    def save(self, report: Report | None) -> None:
         """Write a checkpoint. The log is flushed first: a resumed run can drop lines, but not recover them."""
-        if self.ranks.first:
+        if report:
             report.flush()
             self.updater.store_scale(self.progress)
             save_checkpoint(self.checkpoint, self.task.model, self.task.optimiser, self.progress)
@@ -228,10 +230,10 @@ class Trainer(Generic[P, R]):
         else:
             self.say(f"resuming after update {self.progress.update}, epoch {self.progress.epoch + 1}")
 
-    def _report(self) -> Report:
-        if not self.ranks.first:
-            return SilentReport()
-        return Report(self.folder, self.task.style, self.settings.epochs, self.progress)
+    def _report(self) -> AbstractContextManager[Report | None]:
+        """The report of the run; None in processes other than the first, which write nothing."""
+        report = (self.folder, self.task.style, self.settings.epochs, self.progress)
+        return Report(*report) if self.ranks.first else nullcontext()
 
     @contextmanager
     def _changes(self) -> Iterator[None]:
@@ -241,7 +243,7 @@ class Trainer(Generic[P, R]):
         self.consistent = True
 
     @contextmanager
-    def _checkpoint_at_interrupt(self, report: Report) -> Iterator[None]:
+    def _checkpoint_at_interrupt(self, report: Report | None) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
