@@ -4,7 +4,7 @@
 
 Each MODEL is a model folder, such as those of several seeds. Recordings are whole utterances. A row has, of each
 model, word errors, what ended the output steps (threshold, M, end of the recording) and r; and the errors on the same
-recordings after some seconds of silence, noise as faint as that of the corpus.
+recordings after some seconds of silence: noise with the spectrum of the quietest frames of the recording.
 """
 
 from __future__ import annotations
@@ -21,21 +21,33 @@ from headsync._arguments import SearchSettings
 from headsync.corpora.flac import write_flac
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.evaluate import EvaluationReport, evaluate
-from headsync.frontend.audio import mix_down, read_audio
+from headsync.frontend.audio import FloatArray, mix_down, read_audio
 
 BEAMS = 1, 5
-NOISE = 0.002  # deviation, in the middle of the range of the corpus
+WINDOW = 512  # samples
 COLUMNS = ("policy", "M", "beam", "errors", "threshold / M / end", "r", "after silence: errors", "insertions")
 
 
+def background(samples: FloatArray, count: int, generator: np.random.Generator) -> FloatArray:
+    """Noise with the spectrum of the quietest tenth of the windows."""
+    windows = samples[: len(samples) // WINDOW * WINDOW].reshape(-1, WINDOW)
+    quiet = windows[np.argsort(windows.std(1))[: max(1, len(windows) // 10)]]
+    taper = np.hanning(WINDOW)
+    power = (np.abs(np.fft.rfft(quiet * taper)) ** 2).mean(0) / (taper**2).sum()
+    response = np.roll(np.fft.irfft(np.sqrt(power)), WINDOW // 2)
+    noise = np.convolve(generator.standard_normal(count + WINDOW), response, mode="same")
+    return noise[:count].astype(np.float32)
+
+
 def after_silence(utterances: list[Utterance], folder: Path, seconds: float) -> list[Utterance]:
-    """The same recordings with faint noise before them."""
+    """The same recordings with their background noise before them."""
     moved = []
     for number, utterance in enumerate(utterances):
-        samples, rate = read_audio(utterance.audio)
-        noise = NOISE * np.random.default_rng(number).standard_normal(round(seconds * rate), dtype=np.float32)
+        stereo, rate = read_audio(utterance.audio)
+        samples = mix_down(stereo)
+        noise = background(samples, round(seconds * rate), np.random.default_rng(number))
         path = folder / utterance.audio.name
-        write_flac(path, np.concatenate([noise, mix_down(samples)]), rate)
+        write_flac(path, np.concatenate([noise, samples]), rate)
         moved.append(replace(utterance, audio=path, seconds=utterance.seconds + seconds))
     return moved
 
