@@ -24,8 +24,9 @@ NETWORK = [
 ]  # fmt: skip
 TRAINING = [
     "corpora", "classes", "word pieces", "joint loss", "loss normalisation", "look-ahead in training",
-    "truncation in training", "epochs", "patience", "schedule", "optimiser", "label smoothing", "attention dropout",
-    "batches", "averaging", "augmentation: speed", "augmentation: SpecAugment", "gradient through the halt",
+    "truncation in training", "epochs", "patience", "schedule", "optimiser", "gradient clipping", "label smoothing",
+    "attention dropout", "batches", "averaging", "augmentation: speed", "augmentation: SpecAugment",
+    "gradient through the halt",
 ]  # fmt: skip
 DECODING = [
     "utterances", "CTC in decoding", "beams", "pre-beam", "language models", "language model: use", "look-ahead",

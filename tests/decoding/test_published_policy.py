@@ -41,6 +41,7 @@ from reference.decoding import BlockByBlock, FrameByFrame, LabelByLabel, Publish
 
 VOCABULARY = Vocabulary("characters", ("<space>", *"abcd"))
 WHOLE = EndpointConfig(whole_recording=True)
+ENCODER = EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2)
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +57,12 @@ def noise(seconds: float = 1.5) -> np.ndarray:
     return (loudness * rng.standard_normal(len(loudness))).astype(np.float32)
 
 
-def random_model(folder: Path, attention: str, seed: int, **decoder: Any) -> tuple[ModelFolder, Model]:
+def random_model(
+    folder: Path, attention: str, seed: int, encoder: EncoderConfig = ENCODER, **decoder: Any
+) -> tuple[ModelFolder, Model]:
     config = Config(
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
-        encoder=EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
+        encoder=encoder,
         decoder=DecoderConfig(2, attention, **{"energy_bias": -2.0, **decoder}),
         endpoint=WHOLE,
     )
@@ -115,6 +118,23 @@ def test_alg1_from_audio_to_events(tmp_path: Path, attention: str, seed: int, be
     assert final.halts == expected.t
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
     assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
+    assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("attention", ["hs-dacs", "dacs"])
+@pytest.mark.parametrize(("beam", "ctc"), [(1, 0.0), (3, 0.4)])
+def test_alg1_with_the_network_of_the_corpus_recipes(
+    tmp_path: Path, attention: str, seed: int, beam: int, ctc: float
+) -> None:
+    """No bias of the energies, no positions of frames in the decoder, sinusoids in the encoder."""
+    published = {"energy_bias": None, "frame_positions": False, "threshold": 3.0}  # or steps would halt at once
+    folder, model = random_model(tmp_path, attention, seed, replace(ENCODER, positions="sinusoids"), **published)
+    decoding = DecodingConfig(policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=4)
+    final, paper = both(folder, model, noise(), decoding, most=0.3)
+    expected = paper.decode()
+    assert (final.text, final.halts) == (VOCABULARY.decode(expected.y), expected.t)
+    assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
     assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
 
 
