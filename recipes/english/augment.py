@@ -6,13 +6,15 @@ import numpy as np
 import soxr
 
 RATE = 16_000
+FFT_STEP = 4096  # lengths with large prime factors are slow to transform
 
 
 def noise(length: int, rng: np.random.Generator) -> np.ndarray:
     """Noise of unit power with a random slope between white and brown, sometimes with a hum."""
-    white = np.fft.rfft(rng.standard_normal(length).astype(np.float32))
-    frequency = np.maximum(np.arange(len(white)), 20 * length / RATE)
-    coloured = np.fft.irfft(white / frequency ** rng.uniform(0, 1.0), length)
+    size = -(-length // FFT_STEP) * FFT_STEP
+    white = np.fft.rfft(rng.standard_normal(size).astype(np.float32))
+    frequency = np.maximum(np.arange(len(white)), 20 * size / RATE)
+    coloured = np.fft.irfft(white / frequency ** rng.uniform(0, 1.0), size)[:length]
     if rng.random() < 0.2:
         time = np.arange(length) / RATE
         coloured = coloured / coloured.std() + np.sin(2 * np.pi * rng.choice([50.0, 60.0, 100.0, 120.0]) * time)

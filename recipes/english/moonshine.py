@@ -24,6 +24,7 @@ queries of a block.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import subprocess
@@ -201,9 +202,16 @@ def rotate(x_BHTK: Tensor, table: Tensor) -> Tensor:
     return torch.cat([turned.to(rest.dtype), rest], -1)
 
 
+@functools.cache
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16. Where it does not, its products take four times as long as float32's."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
 def mixed_precision() -> torch.autocast:
     """bfloat16 for the matrix products of training, on processors that have it."""
-    return torch.autocast("cpu", torch.bfloat16)
+    return torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16())
 
 
 def heads(x_BTD: Tensor) -> Tensor:
