@@ -204,7 +204,7 @@ def rotate(x_BHTK: Tensor, table: Tensor) -> Tensor:
 
 @functools.cache
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16. Where it does not, its products take four times as long as float32's."""
+    """Whether the processor multiplies bfloat16. Without this, they are slower than those of float32."""
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
