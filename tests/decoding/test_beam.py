@@ -16,7 +16,7 @@ from headsync.config import DecodingConfig
 from headsync.decoding.beam import Search
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
-from headsync.decoding.lookahead import lookahead, whole_utterance
+from headsync.decoding.lookahead import LAG_FRAMES, lookahead, whole_utterance
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.engine import NO_LIMIT, Window
 from headsync.events import Stops
@@ -65,11 +65,11 @@ def greedy(engine: TableEngine, spikes: tuple[int, ...], m: int, most: float) ->
     stops: Counter[str] = Counter()
     state, memory = engine.start_decoder(1), nothing_heard(FRAMES)
     while len(tokens) < 5 + most * FRAMES:
-        spike = next((s for s in spikes[len(tokens) :] if s >= searched), None)
+        t = halts[-1] if halts else 0
+        spike = next((s for s in spikes[len(tokens) :] if s >= max(searched, t - LAG_FRAMES)), None)
         if spike is None and not final:
             final = True
             continue
-        t = halts[-1] if halts else 0
         limit = NO_LIMIT if spike is None else max(t, spike + m)
         window = Window(np.array([limit]), np.array([FRAMES]), np.array([final]))
         step = engine.decode(np.array([tokens[-1] if tokens else end]), memory, state, window)
@@ -348,3 +348,25 @@ def test_what_was_scored_on_few_frames_is_scored_on_all_at_the_end(seed: int) ->
     assert beam.best.score == pytest.approx(max(joint))
     for hypothesis, prefix in zip(beam.live, beam.state[0], strict=True):
         assert (*prefix[1:], *hypothesis.tokens[-1:]) == hypothesis.tokens
+
+
+class Repeats(TableEngine):
+    """Writes 1 at every step, with certainty."""
+
+    def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
+        _, ends, _ = super()._row(prefix, limit, frames, final, held)
+        log_p = np.full(self.classes, -6.0)
+        log_p[1] = -0.01
+        return log_p, np.full_like(ends, min(limit, frames)), frames >= limit or final
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_ctc_ends_a_text_whose_decoder_repeats_a_word(beam: int) -> None:
+    """After the utterance no spike limits the steps, and <eos> is none of the best candidates."""
+    heard = np.full((FRAMES, CLASSES), 1e-6)
+    heard[:, 0] = 1.0
+    heard[5] = np.eye(CLASSES)[1] + 1e-6
+    spoken = frames_of((5,), FRAMES)._replace(log_ctc_TV=np.log(heard / heard.sum(1, keepdims=True)))
+    config = DecodingConfig(beam=beam, ctc_weight=0.2)
+    searching = Search(Repeats(0, CLASSES), lookahead, config, END, most_tokens_per_frame=0.2)
+    assert searching.advance(searching.start(), spoken, final=True).best.tokens == (1,)

@@ -30,9 +30,16 @@ def test_a_step_needs_one_spike_more_than_tokens_are_written() -> None:
 
 
 def test_a_limit_counts_from_the_spike_and_not_from_the_last_halt() -> None:
-    assert limit(1, 30, 0, 10, 20) == 36
-    assert limit(1, 36, 0, 10, 20) == 36
-    assert limit(1, 50, 0, 10, 20) == 50  # t never falls
+    assert limit(1, 15, 0, 10, 20) == 36
+    assert limit(1, 24, 0, 10, 20) == 36
+    assert limit(1, 24, 0, 10, 20, m=2) == 24  # t never falls
+
+
+def test_a_spike_long_before_the_last_halt_belongs_to_a_written_token() -> None:
+    """CTC has written one token more than the decoder; the step waits for a spike with new frames."""
+    assert limit(1, 24, 0, 10, 20, 40) == 36
+    assert limit(1, 25, 0, 10, 20, 40) == 56
+    assert limit(1, 25, 0, 10, 20) is None
 
 
 def test_punctuation_needs_no_spike_and_its_spikes_do_not_count() -> None:

@@ -166,6 +166,20 @@ MUTATIONS: list[Mutation] = [
         ("tests/decoding/test_beam.py::test_a_hypothesis_that_prefers_to_end_waits_for_more_evidence",),
     ),
     Mutation(
+        "spikes of written tokens give steps",
+        "decoding/lookahead.py",
+        "first = max(h.exhausted, h.t - LAG_FRAMES)",
+        "first = h.exhausted",
+        ("tests/decoding/test_lookahead.py::test_a_spike_long_before_the_last_halt_belongs_to_a_written_token",),
+    ),
+    Mutation(
+        "after the utterance a text ends only if this is one of the best candidates",
+        "decoding/beam.py",
+        'if self.config.policy == "gated" and self.config.ctc_weight:',
+        "if self.config.ctc_weight > 1:",
+        ("tests/decoding/test_beam.py::test_ctc_ends_a_text_whose_decoder_repeats_a_word",),
+    ),
+    Mutation(
         "words are committed that hypotheses do not share",
         "decoding/event_builder.py",
         "tokens = common_prefix([h.tokens for h in (*beam.live, *beam.ended)])",

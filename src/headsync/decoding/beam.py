@@ -15,6 +15,10 @@ The stages of an output step:
 Before the utterance has ended, no text ends. If <eos> has the best score, the hypotheses that prefer it have no further
 token in the frames they were shown: these are exhausted, the step is postponed, and they wait for a later spike. If a
 hypothesis then consumes no frame beyond the exhausted ones, it would prefer <eos> forever, so <eos> is excluded.
+
+When the utterance has ended, the steps that are left need no spike, and a decoder that has lost its place can repeat
+words. With CTC every hypothesis therefore also ends at each of these steps, even if <eos> is none of the best
+candidates: the scores of CTC decide between the text with repeated words and the one without.
 """
 
 from __future__ import annotations
@@ -154,16 +158,24 @@ class Search:
         beam = self._carry(beam, speech, speech.frames if final else int(step.answers.used_B.max()))
         ctc = None if beam.ctc is None else CtcScorer(beam.ctc, speech.log_ctc_TV)
         found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc, ends=final)
+        if final:
+            return self._pruned(self._expand(beam, step, found, speech, self._also_end(beam, found)))
         ends_BK = found.token_BK == self.end
-        if not final:
-            found = found.allowed(~(ends_BK & self._no_further(beam, step.answers, found)[:, None]))
+        found = found.allowed(~(ends_BK & self._no_further(beam, step.answers, found)[:, None]))
         settled_BK = self.joint.settled(beam.live, found)
         prefers_B = settled_BK.argmax(1) == ends_BK.argmax(1)
-        if final:
-            return self._pruned(self._expand(beam, step, found, speech, prefers_B))
         if prefers_B[settled_BK.max(1).argmax()]:
             return _postponed(beam, step, prefers_B)
         return self._expand(beam, step, found.allowed(~ends_BK), speech)
+
+    def _also_end(self, beam: Beam, found: Candidates) -> BoolArray | None:
+        """The hypotheses that end after the utterance even if this is none of the best candidates."""
+        if self.config.policy == "gated" and self.config.ctc_weight:
+            return np.ones(len(beam.live), bool)
+        if not self.joint.lends:
+            return None
+        prefers_B: BoolArray = self.joint.settled(beam.live, found).argmax(1) == (found.token_BK == self.end).argmax(1)
+        return prefers_B
 
     def _carry(self, beam: Beam, speech: SpeechFrames, frames: int) -> Beam:
         """Advance the CTC scores to the first `frames` frames."""
@@ -179,13 +191,13 @@ class Search:
         return no_further_B
 
     def _expand(
-        self, beam: Beam, step: PendingStep, found: Candidates, speech: SpeechFrames, prefers_B: BoolArray | None = None
+        self, beam: Beam, step: PendingStep, found: Candidates, speech: SpeechFrames, ends_B: BoolArray | None = None
     ) -> Beam:
-        """The beam of the best candidates; hypotheses in `prefers_B` also end, despite hotword boosts of others."""
+        """The beam of the best candidates; hypotheses in `ends_B` also end, even if this is none of the best."""
         assert step.answers is not None
         total_B = logsumexp(found.joint_BK)
         live, rows, ended = [], [], list(beam.ended)
-        for row, column in self._places(found, prefers_B):
+        for row, column in self._places(found, ends_B):
             sure = math.exp(found.joint_BK[row, column] - total_B[row])
             grown = self._grown(beam.live[row], found, (row, column), step.answers, sure)
             if found.token_BK[row, column] == self.end:
@@ -200,12 +212,12 @@ class Search:
         states = take_rows(step.answers.state, rows), ctc, rows_of(step.language, rows)
         return Beam(tuple(live), tuple(ended), *states)
 
-    def _places(self, found: Candidates, prefers_B: BoolArray | None) -> list[tuple[int, int]]:
+    def _places(self, found: Candidates, ends_B: BoolArray | None) -> list[tuple[int, int]]:
         places = best_first(found.joint_BK, self.config.beam)
-        if prefers_B is None or not self.joint.lends:
+        if ends_B is None:
             return places
-        ends = [(int(row), int((found.token_BK[row] == self.end).argmax())) for row in np.flatnonzero(prefers_B)]
-        return places + [place for place in ends if place not in places]
+        ends = [(int(row), int((found.token_BK[row] == self.end).argmax())) for row in np.flatnonzero(ends_B)]
+        return places + [place for place in ends if place not in places and np.isfinite(found.joint_BK[place])]
 
     def _grown(
         self, h: Hypothesis, found: Candidates, place: tuple[int, int], given: Answers, sure: float

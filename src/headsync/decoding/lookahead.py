@@ -20,6 +20,7 @@ from headsync.errors import ConfigError, nearest_name
 Limit = Callable[[int, int], int | None]
 
 GROUP = "headsync.limits"
+LAG_FRAMES = 4  # a spike longer than this before t_{i-1} belongs to a token that has been written
 
 
 def lookahead(base: int, ahead: int) -> int | None:
@@ -69,13 +70,15 @@ def gated_spike(h: Hypothesis, spikes: CtcSpikes, punctuation: Set[int] = frozen
     """The CTC spike that a step of a live stream waits for; None if there is none yet.
 
     There must be more spikes than tokens, and the spike must not be in exhausted frames. Without this condition, the
-    limit would force tokens out of every silence longer than M. Punctuation is not counted: it has no sound, so CTC
-    often omits it, and the text would fall behind the speech.
+    limit would force tokens out of every silence longer than M. Nor may the spike be long before t_{i-1}: CTC sometimes
+    writes a word twice, or in more pieces than the decoder, and a step that sees few new frames may repeat words.
+    Punctuation is not counted: it has no sound, so CTC often omits it, and the text would fall behind the speech.
     """
+    first = max(h.exhausted, h.t - LAG_FRAMES)
     if not punctuation:
-        return spikes.next_after(len(h.tokens), h.exhausted)
+        return spikes.next_after(len(h.tokens), first)
     written = sum(token not in punctuation for token in h.tokens)
-    return spikes.without(punctuation).next_after(written, h.exhausted)
+    return spikes.without(punctuation).next_after(written, first)
 
 
 def gated_limit(h: Hypothesis, spike: int, limit: Limit, ahead: int) -> int | None:
