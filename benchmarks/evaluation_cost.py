@@ -1,9 +1,11 @@
 """The cost of evaluation: CPU time of `evaluate`, divided by that of the sessions alone.
 
     python benchmarks/evaluation_cost.py MANIFEST [--model english] [--limit 20] [--rounds 5] [--normalise english]
+        [--align pocketsphinx]
 
 Each recording is evaluated, then recognised alone, in chunks of 0.1 s; the times are minima of the rounds, summed over
-recordings. Evaluating includes the reading of the reference word times beside the manifest and the final figures.
+recordings. Evaluating includes the final figures and the reading of the reference word times, from a file beside the
+manifest or the cache of an aligner, which is filled first.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from headsync.cli.evaluate import ReferenceTimes
 from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.evaluation.evaluate import PIECE_SECONDS, evaluate
 from headsync.evaluation.normalise import Normalisation
-from headsync.evaluation.reference_times import find_word_times, read_word_times
 from headsync.frontend.audio import stream_audio
 from headsync.recognizer import Recognizer
 
@@ -29,7 +31,11 @@ def recognise(recognizer: Recognizer, utterance: Utterance) -> None:
 
 
 def measure(
-    recognizer: Recognizer, manifest: Path, utterances: Sequence[Utterance], normalise: Normalisation
+    recognizer: Recognizer,
+    manifest: Path,
+    utterances: Sequence[Utterance],
+    normalise: Normalisation,
+    reference: ReferenceTimes,
 ) -> tuple[list[float], list[float]]:
     """Seconds of each recording alone, and of its evaluation; the last of these is the rest of the evaluation."""
     alone, both = list[float](), list[float]()
@@ -43,8 +49,7 @@ def measure(
         began = time.process_time()
         alone.append(began - ended)
 
-    path = find_word_times(manifest)
-    word_times = read_word_times(path) if path else None
+    _, word_times = reference.read(manifest, utterances)
     evaluate(recognizer, utterances, normalise=normalise, word_times=word_times, progress=after)
     both.append(time.process_time() - began)
     return alone, both
@@ -57,10 +62,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--normalise", default="english")
+    parser.add_argument("--align", choices=["pocketsphinx"])
     given = parser.parse_args()
     recognizer, utterances = Recognizer.load(given.model), read_manifest(given.manifest)[: given.limit]
-    measure(recognizer, given.manifest, utterances[:2], given.normalise)
-    rounds = [measure(recognizer, given.manifest, utterances, given.normalise) for _ in range(given.rounds)]
+    reference = ReferenceTimes(align=given.align)
+    reference.read(given.manifest, utterances)
+    measure(recognizer, given.manifest, utterances[:2], given.normalise, reference)
+    rounds = [measure(recognizer, given.manifest, utterances, given.normalise, reference) for _ in range(given.rounds)]
     alone, both = (sum(map(min, zip(*times, strict=True))) for times in zip(*rounds, strict=True))
     print(f"recognising {alone:.2f} s, evaluating {both:.2f} s, ratio {both / alone:.3f}")
     print("all rounds:", ", ".join(f"{sum(b) / sum(a):.3f}" for a, b in rounds))

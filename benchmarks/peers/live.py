@@ -89,7 +89,7 @@ def measured(
     for name, result in results.items():
         stream = events_of(result["shown"], normalised)
         stream = TimedEvents(stream.events, result["seconds"], stream.wall_seconds)
-        hypothesis = " ".join(said[-1][0].text for said in stream.utterances())
+        hypothesis = " ".join(said[-1][0].text for said in stream.finished())
         counts += count_errors(normalised(texts[name]), hypothesis)
         delays += measure_delays(stream, times[name], len(texts[name].split()))
         stability += measure_stability(stream)
@@ -124,7 +124,7 @@ def main() -> None:
     folder = given.folder.resolve()
     texts = prepare(given.manifest, given.limit, folder / "live")
     ids = [utterance.id for utterance in read_manifest(given.manifest)[: given.limit]]
-    times = {name: known[own] for name, own in zip(texts, ids, strict=True)}
+    times = {name: known.get(own, ()) for name, own in zip(texts, ids, strict=True)}
     delays = "latency p50 / p90, s | with computing time | first display | finalisation"
     print(f"| recogniser | error rate | {delays} | normalised erasure | computing a second |\n|{'---|' * 8}")
     groups = {}

@@ -107,6 +107,17 @@ def test_pocketsphinx_finds_the_words_of_a_recording(tmp_path: Path) -> None:
     assert align(padded, ["xyzzyplugh"]) is None
 
 
+def test_pocketsphinx_is_not_loaded_for_cached_times(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pocketsphinx = pytest.importorskip("pocketsphinx")
+    aligned_times(utterances, load_aligner("pocketsphinx"), tmp_path / "times.json")
+    monkeypatch.setattr(pocketsphinx, "Decoder", None)
+    aligned_times(utterances, load_aligner("pocketsphinx"), tmp_path / "times.json")
+    with pytest.raises(TypeError):
+        aligned_times([replace(utterances[0], text="two")], load_aligner("pocketsphinx"), tmp_path / "times.json")
+
+
 def test_evaluate_takes_word_times_from_an_aligner(
     utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

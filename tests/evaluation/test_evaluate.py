@@ -15,7 +15,7 @@ from headsync.corpora.manifest import Utterance
 from headsync.errors import AudioError
 from headsync.evaluation.evaluate import Method, evaluate, summarise
 from headsync.evaluation.formatting import FormattingCounts
-from headsync.evaluation.latency import Delays, measure_delays
+from headsync.evaluation.latency import Delays, TimedWord, measure_delays
 from headsync.evaluation.stability import measure_stability
 from headsync.evaluation.timed_session import TimedSession
 from headsync.events import Event, Stops
@@ -147,7 +147,19 @@ def test_errors_by_speaker_and_a_clustered_interval(tmp_path: Path) -> None:
     assert report.to_dict()["speakers"]["a"] == {"errors": 1, "words": 4, "error_rate": 0.25}
     # Two speakers: a draw is (a, a), (a, b) or (b, b), with rates 1/4, 3/6 and 1.
     assert report.interval_by_speaker == pytest.approx((0.25, 1.0))
-    assert evaluate(FakeRecognizer("one"), utterances[:1]).interval_by_speaker is None
+    printed = dict(rows(report))
+    assert printed["clustered by speaker"] == "2 speakers  (95 %: 25.00% to 100.00%)"
+    assert printed["error rate by speaker"] == "25.00% (a), median 62.50%, 100.00% (b)"
+    one = evaluate(FakeRecognizer("one"), utterances[:1])
+    assert one.interval_by_speaker is None
+    assert "error rate by speaker" not in dict(rows(one))
+
+
+def test_the_table_counts_words_with_reference_times(utterances: list[Utterance]) -> None:
+    times = {"right": [TimedWord(word, n * 0.3, n * 0.3 + 0.3) for n, word in enumerate(("one", "two", "three"))]}
+    report = evaluate(FakeRecognizer("one two nine", "four five"), utterances[:2], word_times=times)
+    assert dict(rows(report))["word ends of delays"] == "reference, 2 words"
+    assert dict(rows(evaluate(FakeRecognizer("one"), utterances[:1])))["word ends of delays"] == "recogniser"
 
 
 def test_normalised_texts_are_counted_and_formatting_errors_apart(tmp_path: Path) -> None:

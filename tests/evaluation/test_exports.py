@@ -38,6 +38,10 @@ def test_all_words_on_display_after_each_change() -> None:
     texts = [(moment.audio_seconds, " ".join(words)) for moment, words in displayed_texts(STREAM)]
     assert texts == [(0.5, "a"), (1.0, "b c"), (2.0, "b c d"), (2.5, "b c d e")]
     assert displayed_texts(TimedEvents([], 1.0)) == []
+    removed: list[Event] = [Partial(0, "a", words("a"), 0.0, 0.5), Partial(0, "", (), 0.0, 1.0)]  # without a Final
+    assert displayed_texts(TimedEvents([*removed, EVENTS[-1]], 3.0)) == [
+        (Moment(0.5, 0.5), ("a",)), (Moment(1.0, 1.0), ()), (Moment(2.5, 2.5), ("d", "e")),
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -113,6 +117,20 @@ def test_the_best_points_of_a_trade_off_are_labelled() -> None:
     axis = trade_off({"pause 1 s": points}, "delay").axes[0]
     assert [text.get_text() for text in axis.texts] == ["quick"]
     assert np.asarray(axis.collections[0].get_offsets()).tolist() == [[0.2, 10.0], [0.4, 20.0]]
+
+
+def test_labels_of_neighbours_are_apart_and_inside_the_figure() -> None:
+    """Two points with equal errors a small step apart, and a late one."""
+    delays = (0.75, 0.85, 1.2)
+    points = [TradeOff(f"M {delay:g} ms, 0.75, 384 + 384 ms", delay, 0.4, True) for delay in delays]
+    with matplotlib.rc_context(STYLE):
+        figure = trade_off({"pause 1 s": points}, "delay")
+        figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for n, one in enumerate(boxes) for other in boxes[:n])
+    frame = figure.axes[0].get_window_extent()
+    assert all(frame.x0 <= box.x0 < box.x1 <= frame.x1 for box in boxes)
 
 
 def test_moments_have_both_clocks(outcomes: tuple[UtteranceResult, ...]) -> None:

@@ -35,6 +35,14 @@ def test_erased_and_unstable_words(texts: list[str], erased: int, displayed: int
     assert counts == Stability(len(texts[-1].split()), erased, displayed, unstable)
 
 
+def test_an_utterance_whose_text_was_removed_before_its_end_has_no_final() -> None:
+    """Text that appears in noise and disappears is erased, although no Final reports it."""
+    texts = (("a b", 0.5), ("", 1.0))
+    events: list[Event] = [Partial(0, text, words(text), 0.0, seconds) for text, seconds in texts]
+    counts = measure_stability(TimedEvents([*events, *shown("one", "one", utterance=1)], 2.0))
+    assert counts == Stability(final=1, erased=2, displayed=3, unstable=2)
+
+
 def test_ratios_are_pooled_over_utterances() -> None:
     events = shown("nine", "one", "one two") + shown("a b", "a", utterance=1)
     counts = measure_stability(TimedEvents(events, 2.0))

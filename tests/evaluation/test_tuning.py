@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import DataError
 from headsync.evaluation.evaluate import EvaluationReport, Method, UtteranceResult, evaluate, summarise
 from headsync.evaluation.tuning import Budget, Point, choose, grid, measure_points, pareto_front, with_budget
+from headsync.model_folder import find
 from headsync.recognizer import Recognizer
 from recordings import DIGIT_RECORDINGS
 
@@ -106,9 +108,25 @@ def test_tune_prints_points_draws_them_and_writes_a_copy(utterances: list[Uttera
     assert tuned.budget == {"lookahead_ms": 160.0, "threshold": 1.0, "pause_seconds": 0.5}
     assert tuned.transcribe(utterances[0].audio)
     assert len((tmp_path / "dev.tune.jsonl").read_text().splitlines()) == 2
-    again = run("tune", "digits-en", manifest, *options, "--write", out)
+    again = run("tune", "digits-en", manifest, *options, "--write", tmp_path)
     assert "already exists" in again.stderr
     wrong = run("tune", "digits-en", manifest, "--threshold", 0)
     assert wrong.stderr == "--threshold = 0.0 must be a number above 0, for example 1.0\n"
     fixed = run("tune", "digits-en", manifest, "--centre-ms", 240)
     assert fixed.stderr == "--centre-ms = 240.0 is not possible: this model was trained with one size of blocks\n"
+
+
+def test_tune_writes_into_the_model_with_reference_times(utterances: list[Utterance], tmp_path: Path) -> None:
+    manifest, times = tmp_path / "dev.jsonl", tmp_path / "known.ctm"
+    write_manifest(manifest, utterances[:1])
+    spoken = utterances[0].text.split()
+    times.write_text("".join(f"{utterances[0].id} 1 {n / 2} 0.5 {word}\n" for n, word in enumerate(spoken)))
+    own = shutil.copytree(find("digits-en"), tmp_path / "mine")
+    options = ("--lookahead-ms", 160, "--threshold", 1, "--pause", 0.5, "--times", times)
+    result = run("tune", own, manifest, *options, "--write", own)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[-2].split()[-3:] == ["word", "ends:", "reference"]
+    assert result.stdout.splitlines()[-1] == f"wrote {own / 'config.toml'}"
+    assert Recognizer.load(own).budget == {"lookahead_ms": 160.0, "threshold": 1.0, "pause_seconds": 0.5}
+    shipped = run("tune", "digits-en", manifest, *options, "--write", find("digits-en"))
+    assert shipped.stderr == "digits-en: a shipped model is not changed; name a folder for a changed copy.\n"

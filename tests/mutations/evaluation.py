@@ -34,6 +34,13 @@ MUTATIONS: list[Mutation] = [
         ("tests/evaluation/test_latency.py",),
     ),
     Mutation(
+        "text that disappears without a Final is not erased",
+        "evaluation/stability.py",
+        "for texts in stream.utterances():",
+        "for texts in stream.finished():",
+        ("tests/evaluation/test_stability.py",),
+    ),
+    Mutation(
         "a CTM in the order of the manifest, which sclite refuses",
         "evaluation/exports.py",
         "for one in sorted(results, key=lambda one: _name(one.id))",

@@ -50,15 +50,20 @@ def calibrate(
 
 
 def check_folders(model: str, out: Path | None) -> ModelFolder:
-    """The model's folder; raises if the result cannot be written."""
+    """The model's folder; raises if the result cannot be written. `out` is None, the model's own or a new folder."""
     from headsync.model_folder import SHIPPED, find, load_folder
 
     folder = load_folder(find(model))
-    if out is None and folder.path.resolve().is_relative_to(SHIPPED.resolve()):
-        raise ModelError(f"{model}: a shipped model is not changed; name a folder for a changed copy.")
-    if out is not None and out.exists():
+    if _is_own(folder, out):
+        if folder.path.resolve().is_relative_to(SHIPPED.resolve()):
+            raise ModelError(f"{model}: a shipped model is not changed; name a folder for a changed copy.")
+    elif out is not None and out.exists():
         raise ModelError(f"{out}: already exists; name a new folder.")
     return folder
+
+
+def _is_own(folder: ModelFolder, out: Path | None) -> bool:
+    return out is None or out.resolve() == folder.path.resolve()
 
 
 def write_config(folder: ModelFolder, out: Path | None, config: Config) -> Path:
@@ -67,7 +72,7 @@ def write_config(folder: ModelFolder, out: Path | None, config: Config) -> Path:
     from headsync.model_folder import CONFIG
     from headsync.recipe import dump
 
-    path = folder.path if out is None else Path(shutil.copytree(folder.path, out))
+    path = folder.path if out is None or _is_own(folder, out) else Path(shutil.copytree(folder.path, out))
     write_atomically(path / CONFIG, dump(config).encode())
     return path / CONFIG
 

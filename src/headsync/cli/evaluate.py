@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headsync.corpora.manifest import Utterance
     from headsync.decoding.confidence import Bin
-    from headsync.evaluation.error_rate import Interval
+    from headsync.evaluation.error_rate import ErrorCounts, Interval
     from headsync.evaluation.evaluate import EvaluationReport
     from headsync.evaluation.formatting import FormattingCounts
     from headsync.evaluation.latency import Percentiles
@@ -184,6 +184,7 @@ def rows(report: EvaluationReport) -> list[tuple[str, str]]:
         ("utterances", f"{report.utterances}, {report.audio_seconds / 60:.1f} minutes"),
         ("error rate", _figure(report.error_rate, "{:.2%}") + _between(interval)),
         *([("clustered by speaker", f"{len(report.speakers)} speakers{_between(clustered)}")] if clustered else []),
+        *_speaker_rows(report.speakers),
         (report.unit, str(counts.words)),
         ("substitutions", str(counts.substitutions)),
         ("deletions", str(counts.deletions)),
@@ -193,13 +194,30 @@ def rows(report: EvaluationReport) -> list[tuple[str, str]]:
         ("cost ratio r", _figure(report.cost_ratio, "{:.3f}")),
         *([("steps ended by threshold / M / end", _shares(report.stops))] if report.stops else []),
         ("real-time factor", f"{report.real_time_factor:.3f}"),
-        ("word ends of delays", report.word_times),
+        ("word ends of delays", report.word_times + _number_of_words(delays["user_perceived"], report.word_times)),
         *((label, _delay(delays[name])) for name, label in DELAYS.items()),
         ("LAAL, mean", _figure(delays["laal"].mean if delays["laal"] else None, "{:.2f} s")),
         ("first display", _delay(delays["first_display"])),  # beside stability: withholding partials must not win
         ("normalised erasure", _figure(stability.normalised_erasure, "{:.3f}")),
         ("unstable partial words", _figure(stability.unstable_share, "{:.2%}")),
     ]
+
+
+def _speaker_rows(speakers: Mapping[str, ErrorCounts]) -> list[tuple[str, str]]:
+    """The lowest, the median and the highest error rate; the JSON file has all."""
+    from statistics import median
+
+    rates = sorted((counts.rate, name) for name, counts in speakers.items() if counts.rate is not None)
+    if len(rates) < 2:
+        return []
+    (least, best), (most, worst) = rates[0], rates[-1]
+    middle = median(rate for rate, _ in rates)
+    return [("error rate by speaker", f"{least:.2%} ({best}), median {middle:.2%}, {most:.2%} ({worst})")]
+
+
+def _number_of_words(found: Percentiles | None, word_times: str) -> str:
+    """With reference times, words without a match have no delay."""
+    return f", {found.number if found else 0} words" if word_times == "reference" else ""
 
 
 def _formatting_rows(counts: FormattingCounts) -> list[tuple[str, str]]:

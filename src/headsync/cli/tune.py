@@ -55,7 +55,10 @@ class ChoiceOptions:
     most_delay: Annotated[
         float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
     ] = None
-    write: Annotated[Path | None, typer.Option(help="New folder for a copy of the model with the chosen point.")] = None
+    write: Annotated[
+        Path | None,
+        typer.Option(help="New folder for a copy of the model with the chosen point, or the model's own folder."),
+    ] = None
     plot: Annotated[Path | None, typer.Option(help="Figure of error rate against delay, PNG or SVG.")] = None
 
 
@@ -64,6 +67,7 @@ def tune(
     search: options.SearchOptions,
     values: BudgetGrid,
     choice: ChoiceOptions,
+    reference: ReferenceTimes,
     model: options.ModelArgument,
     manifest: Annotated[Path, typer.Argument(help="Development speech with its texts, JSON lines.")],
     normalise: options.NormaliserChoice = "none",
@@ -78,7 +82,7 @@ def tune(
     check_figure(choice.plot)
     folder = check_folders(model, choice.write) if choice.write else None
     utterances = read_utterances(manifest, limit)
-    times, word_times = ReferenceTimes().read(manifest, utterances)
+    times, word_times = reference.read(manifest, utterances)
     recognizer = load_model.load_recognizer(model, **search.arguments())
     budgets = values.every(Budget(**recognizer.budget))
     for budget in budgets:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,13 @@ def _pocketsphinx() -> Aligner:
         raise HeadsyncError(
             "--align pocketsphinx requires the package pocketsphinx: pip install 'headsync[evaluation]'"
         ) from None
-    decoder = Decoder(lm=None, samprate=SAMPLE_RATE, loglevel="FATAL")
+
+    @cache  # loaded only if a recording has no cached times
+    def loaded() -> Decoder:
+        return Decoder(lm=None, samprate=SAMPLE_RATE, loglevel="FATAL")
 
     def align(samples: FloatArray, words: Sequence[str]) -> list[TimedWord] | None:
+        decoder = loaded()
         spelt = [word.lower().strip('.,;:!?"()') for word in words]
         if not all(word and decoder.lookup_word(word) for word in spelt):
             return None

@@ -10,6 +10,7 @@ import numpy as np
 from headsync.evaluation.latency import Delays
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CURVES = {
@@ -61,9 +62,7 @@ def trade_off(groups: Mapping[str, Sequence[TradeOff]], xlabel: str) -> Figure:
         for some, size, label, shade in ((points, 14, None, 0.35), (best, 26, name, 1.0)):
             rates = [100 * point.error_rate for point in some]
             axis.scatter([point.delay for point in some], rates, size, f"C{n}", alpha=shade, label=label, clip_on=False)
-        for point in best:
-            place = (point.delay, 100 * point.error_rate)
-            axis.annotate(point.label, place, xytext=(4, 4), textcoords="offset points", fontsize="x-small")
+    _label(axis, [point for points in groups.values() for point in points if point.is_best])
     axis.set_xlabel(xlabel)
     axis.set_ylabel("word error rate, %")
     axis.margins(x=0.12, y=0.08)
@@ -73,3 +72,14 @@ def trade_off(groups: Mapping[str, Sequence[TradeOff]], xlabel: str) -> Figure:
     if groups:
         figure.legend(frameon=False, loc="outside upper center", ncols=2)
     return figure
+
+
+def _label(axis: Axes, points: Sequence[TradeOff]) -> None:
+    """Labels towards the middle of the figure, above and below their points in turn."""
+    middle = sum(point.delay for point in points) / max(1, len(points))
+    for n, point in enumerate(sorted(points, key=lambda point: (point.delay, point.error_rate))):
+        is_late, is_below = point.delay > middle, n % 2 == 1
+        axis.annotate(
+            point.label, (point.delay, 100 * point.error_rate), xytext=(-4 if is_late else 4, -9 if is_below else 4),
+            textcoords="offset points", fontsize="x-small", ha="right" if is_late else "left",
+        )  # fmt: skip

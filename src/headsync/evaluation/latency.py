@@ -75,19 +75,23 @@ class TimedEvents:
     wall_seconds: Sequence[float] = field(default=())  # of each event; empty: computing takes no time
 
     def utterances(self) -> list[list[tuple[Text, Moment]]]:
-        """The texts of every finished utterance, its Final the last."""
+        """The texts of every utterance. One whose text was removed before its end has no Final."""
         walls = self.wall_seconds or [_time(event) for event in self.events]
         found: dict[int, list[tuple[Text, Moment]]] = {}
         for event, wall in zip(self.events, walls, strict=True):
             if isinstance(event, Partial | Final):
                 found.setdefault(event.utterance, []).append((event, Moment(event.time_seconds, wall)))
-        return [texts for texts in found.values() if isinstance(texts[-1][0], Final)]
+        return list(found.values())
+
+    def finished(self) -> list[list[tuple[Text, Moment]]]:
+        """The texts of every utterance that has a Final, which is the last."""
+        return [texts for texts in self.utterances() if isinstance(texts[-1][0], Final)]
 
 
 def displayed_texts(stream: TimedEvents) -> list[tuple[Moment, tuple[str, ...]]]:
     """All words of a recording on display after each event that changes them."""
     found: list[tuple[Moment, tuple[str, ...]]] = []
-    before: tuple[str, ...] = ()  # of finished utterances
+    before: tuple[str, ...] = ()  # of earlier utterances
     for texts in stream.utterances():
         for text, moment in texts:
             words = (*before, *(word.text for word in text.words))
@@ -99,7 +103,7 @@ def displayed_texts(stream: TimedEvents) -> list[tuple[Moment, tuple[str, ...]]]
 
 def shown_words(stream: TimedEvents) -> list[ShownWord]:
     """Every final word of a recording, in order."""
-    return [_shown(texts, position) for texts in stream.utterances() for position in range(len(texts[-1][0].words))]
+    return [_shown(texts, position) for texts in stream.finished() for position in range(len(texts[-1][0].words))]
 
 
 def word_delays(events: Sequence[Event]) -> list[float]:
@@ -145,7 +149,7 @@ def percentiles(delays: Sequence[float]) -> Percentiles | None:
 def _finalisation(stream: TimedEvents, spoken: Mapping[int, TimedWord]) -> list[float]:
     """From the end of the last word of each utterance to its Final."""
     found, last = [], -1
-    for texts in stream.utterances():
+    for texts in stream.finished():
         final = texts[-1][0]
         last += len(final.words)
         if final.words and last in spoken:

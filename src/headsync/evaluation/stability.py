@@ -29,7 +29,7 @@ class Stability(Additive):
 
 
 def measure_stability(stream: TimedEvents) -> Stability:
-    """The counts of one recording."""
+    """The counts of one recording; the last text of an utterance is its transcript."""
     total = Stability()
     for texts in stream.utterances():
         words = [tuple(word.text for word in text.words) for text, _ in texts]
