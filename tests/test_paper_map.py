@@ -18,9 +18,9 @@ TESTS = sorted(set(re.findall(r"`(tests/[\w/.]+(?:::\w+)?)`", MAP)))
 EQUATIONS = [f"eq. ({number})" for number in range(1, 11)]
 ALGORITHM = [f"Algorithm 1, line {number}" for number in range(1, 16)]
 NETWORK = [
-    "features: filter bank", "features: pitch", "front end", "encoder: layers", "encoder: chunks",
-    "encoder: one chunk after the other", "encoder: positions", "decoder: positions", "decoder: layers", "sizes",
-    "layers", "initial values", "one head", "Figure 1", "offline Transformer",
+    "features: filter bank", "features: normalisation", "features: pitch", "front end", "encoder: layers",
+    "encoder: chunks", "encoder: one chunk after the other", "encoder: positions", "decoder: positions",
+    "decoder: layers", "sizes", "layers", "initial values", "one head", "Figure 1", "offline Transformer",
 ]  # fmt: skip
 TRAINING = [
     "corpora", "classes", "word pieces", "joint loss", "loss normalisation", "look-ahead in training",
