@@ -10,8 +10,6 @@ import numpy.typing as npt
 from headsync.config import TrainingConfig
 from headsync.frontend.audio import FloatArray
 
-Doubles = npt.NDArray[np.float64]
-
 MASKS = 2  # of each kind, as published
 
 
@@ -44,7 +42,7 @@ def stretched(features: FloatArray, frames: int) -> FloatArray:
     return np.einsum("tk,tkf->tf", share_TK, taps_TKF).astype(features.dtype)
 
 
-def _cubic(x: Doubles) -> Doubles:
+def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The cubic convolution kernel with a = -1/2."""
     x = np.abs(x)
     near, far = (1.5 * x - 2.5) * x**2 + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
