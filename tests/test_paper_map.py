@@ -18,9 +18,9 @@ TESTS = sorted(set(re.findall(r"`(tests/[\w/.]+(?:::\w+)?)`", MAP)))
 EQUATIONS = [f"eq. ({number})" for number in range(1, 11)]
 ALGORITHM = [f"Algorithm 1, line {number}" for number in range(1, 16)]
 NETWORK = [
-    "features: filter bank", "features: pitch", "front end", "encoder: layers", "encoder: chunks",
-    "encoder: one chunk after the other", "encoder: positions", "decoder: positions", "decoder: layers", "sizes",
-    "one head", "Figure 1", "offline Transformer",
+    "features: filter bank", "features: normalisation", "features: pitch", "front end", "encoder: layers",
+    "encoder: chunks", "encoder: one chunk after the other", "encoder: positions", "decoder: positions",
+    "decoder: layers", "sizes", "layers", "initial values", "one head", "Figure 1", "offline Transformer",
 ]  # fmt: skip
 TRAINING = [
     "corpora", "classes", "word pieces", "joint loss", "loss normalisation", "look-ahead in training",
@@ -30,7 +30,7 @@ TRAINING = [
 ]  # fmt: skip
 DECODING = [
     "utterances", "CTC in decoding", "beams", "pre-beam", "language models", "language model: use", "look-ahead",
-    "thresholds", "thresholds of Table 4", "synchronisation", "steps ended by M", "r over a test set",
+    "thresholds", "thresholds of Table 4", "synchronisation", "steps ended by M", "error rates", "r over a test set",
 ]  # fmt: skip
 SYSTEMS = [
     "HMA", "MoChA", "MTA", "MMA-MoChA", "ACS", "CIF", "triggered attention: mechanism", "triggered attention: training",

@@ -16,6 +16,7 @@ from headsync.nn.model import Model
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
 from headsync.training import train
+from headsync.training.bucketing import FRAMES_PER_SECOND
 
 FOLDER = ROOT / "recipes"
 RECIPES = sorted(
@@ -87,6 +88,20 @@ def test_the_recipes_have_the_settings_of_those_the_paper_builds_on(
     masks = training.frequency_mask_bins, training.time_mask_frames, training.time_warp_frames
     assert masks == augmentation
     assert training.patience == (3 if task == "wsj" else 0)
+
+
+@pytest.mark.parametrize(
+    ("task", "utterances", "hours", "size"),
+    [("wsj", 37_416, 81.3, 32), ("aishell1", 120_098, 150.9, 64), ("librispeech", 281_241, 960.9, 160)],
+)
+def test_batches_have_about_as_many_utterances_as_the_headers_of_the_recipes_say(
+    task: str, utterances: int, hours: float, size: int
+) -> None:
+    """By the mean duration of the training set; speeds of 0.9, 1.0 and 1.1 hardly change it."""
+    path = FOLDER / task / "hs-dacs.toml"
+    frames = hours * 3600 * FRAMES_PER_SECOND / utterances
+    assert load_config(path).training.batch_frames / frames == pytest.approx(size, rel=0.05)
+    assert f"batches of about {size} utterances" in path.read_text()
 
 
 def test_every_system_of_the_papers_tables_has_a_recipe() -> None:

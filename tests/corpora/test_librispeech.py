@@ -54,6 +54,22 @@ def test_every_part_gets_its_manifest(corpus: Path, tmp_path: Path) -> None:
     assert "only 8 of 28539 utterances and 1 of 251 speakers of train-clean-100 are present" in report.summary()
 
 
+def test_long_utterances_are_in_their_part_but_not_in_the_joined_manifests(corpus: Path, tmp_path: Path) -> None:
+    """As in ESPnet: fewer than 3000 frames of 10 ms and fewer than 400 characters, spaces included."""
+    lengths = {"train-clean-100": (29.9, 399), "train-other-500": (30.1, 5), "train-clean-360": (0.5, 400)}
+    for n, (part, (seconds, characters)) in enumerate([*lengths.items(), ("dev-other", (31, 5))]):
+        chapter = corpus / part / "20" / "1"
+        say(chapter / f"20-1-{n:04d}.flac", n, seconds=seconds)
+        text = ("AB " * 200)[: characters - 1] + "C"
+        (chapter / "20-1.trans.txt").write_text(f"20-1-{n:04d} {text}\n")
+    out = tmp_path / "out"
+    prepare(corpus, out)
+    ids = {name: [u.id for u in read_manifest(out / f"{name}.jsonl")] for name in ("train", "dev", "train-other-500")}
+    assert ids["train"] == [*(f"19-198-{n:04d}" for n in range(8)), "20-1-0000"]
+    assert (ids["dev"], ids["train-other-500"]) == (["84-1-0000"], ["20-1-0001"])
+    assert len((out / "lm_train.txt").read_text().splitlines()) == 9
+
+
 def test_the_parent_folder_is_accepted(corpus: Path, tmp_path: Path) -> None:
     assert prepare(corpus.parent, tmp_path / "out").sizes.keys() == {"dev-clean", "train-clean-100"}
 

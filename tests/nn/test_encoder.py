@@ -86,6 +86,17 @@ def test_whole_is_the_literal_loop(mode: str, size: tuple[int, int, int]) -> Non
     np.testing.assert_allclose(whole(encoder, features)[0].detach(), loop, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "reuse"])
+@each_size
+def test_with_sinusoids_whole_is_the_literal_loop(mode: str, size: tuple[int, int, int]) -> None:
+    config = EncoderConfig(2, *size, mode, positions="sinusoids")  # type: ignore[arg-type]
+    encoder, features = scrambled(ChunkEncoder(config, NETWORK, FEATURES), 0), draw(1, 8)
+    weights = {name: weight.numpy() for name, weight in encoder.state_dict().items()}
+    without = {f"layers.{n}.attention.distance_bias": np.zeros((NETWORK.heads, 1)) for n in range(2)}
+    loop = encode(features[0].numpy(), weights | without, config)
+    np.testing.assert_allclose(whole(encoder, features)[0].detach(), loop, rtol=0, atol=1e-6)  # sinusoids are single
+
+
 @modes
 @each_size
 @settings(max_examples=6, deadline=None)

@@ -45,6 +45,22 @@ def test_the_paper_s_sizes_build_and_take_a_training_step(task: str) -> None:
     assert not torch.equal(model.ctc.weight, before)
 
 
+def test_initial_values() -> None:
+    """Those of PyTorch, except for convolutions and embedded tokens."""
+    torch.manual_seed(0)
+    model = Model(Config(network=NetworkConfig(64, 4, 128, 32), decoder=DecoderConfig(2)), NUM_MEL, 1000)
+    front, decoder = model.encoder.front, model.decoder
+    embedded = decoder.embed(torch.arange(1000), torch.zeros(1000, dtype=torch.long))[:, ::2]  # where positions add 0
+    assert embedded.std().item() == pytest.approx(1, abs=0.02)
+    for layer, inputs in ((front.first, 9), (front.second, 9 * 32)):
+        assert layer.weight.std().item() == pytest.approx((2 / inputs) ** 0.5, rel=0.1)
+        assert (layer.bias == 0).all()
+    for part in (part for part in model.modules() if isinstance(part, torch.nn.Linear)):
+        largest = part.in_features**-0.5
+        assert 0.9 * largest < part.weight.abs().max() <= largest
+        assert part.weight.std().item() == pytest.approx(largest / 3**0.5, rel=0.1)
+
+
 def small(attention: str = "hs-dacs") -> Model:
     config = Config(
         network=NetworkConfig(width=8, heads=2, feedforward=6, kernels=2),

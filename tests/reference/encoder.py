@@ -44,6 +44,19 @@ def front(features: Array, w: Weights) -> list[Array]:
     return [linear(x[:, t].reshape(-1), w, "front.out") * scale for t in range(x.shape[1])]
 
 
+def sinusoid(place: int, width: int) -> Array:
+    """PE(place, 2i) = sin(place / 10000^(2i / width)), PE(place, 2i + 1) with the cosine."""
+    angles = [place / 10_000 ** (2 * i / width) for i in range(width // 2)]
+    return np.array([f(angle) for angle in angles for f in (math.sin, math.cos)])
+
+
+def placed(embedded: list[Array], places: range, first: int, config: EncoderConfig) -> dict[int, Array]:
+    """Frames of a window that starts at `first`, which may lie before the utterance."""
+    if config.positions == "distance":
+        return {place: embedded[place] for place in places}
+    return {place: embedded[place] + sinusoid(place - first, len(embedded[place])) for place in places}
+
+
 def attend(query: tuple[int | None, Array], keys: list[tuple[int | None, Array]], w: Weights, name: str) -> Array:
     """One frame attends to others; each is (place in the stream, vector). The bias depends on head and distance.
 
@@ -84,7 +97,7 @@ def encode(features: Array, w: Weights, config: EncoderConfig) -> Array:
     """All frames of an utterance, in the mode that is set."""
     embedded = front(features, w)
     if config.mode == "full":
-        return encode_at_once(embedded, w, config.layers)
+        return encode_at_once(embedded, w, config)
     if config.mode == "contextual":
         return encode_with_context(embedded, w, config)
     return encode_windows(embedded, w, config)
@@ -98,7 +111,8 @@ def encode_windows(embedded: list[Array], w: Weights, config: EncoderConfig) -> 
     for start in range(0, len(embedded), config.centre_frames):
         end = min(start + config.centre_frames, len(embedded))
         first = start if reuse else max(0, start - config.left_frames)
-        x = {place: embedded[place] for place in range(first, min(end + config.right_frames, len(embedded)))}
+        places = range(first, min(end + config.right_frames, len(embedded)))
+        x = placed(embedded, places, start - config.left_frames, config)
         for n in range(config.layers):
             left = {p: one for p, one in inputs[n].items() if p >= start - config.left_frames} if reuse else {}
             inputs[n].update({p: norm(x[p], w, f"layers.{n}.norm") for p in range(start, end)})
@@ -107,10 +121,10 @@ def encode_windows(embedded: list[Array], w: Weights, config: EncoderConfig) -> 
     return np.array(centres)
 
 
-def encode_at_once(embedded: list[Array], w: Weights, layers: int) -> Array:
+def encode_at_once(embedded: list[Array], w: Weights, config: EncoderConfig) -> Array:
     """Every frame attends to all."""
-    x = dict(enumerate(embedded))
-    for n in range(layers):
+    x = placed(embedded, range(len(embedded)), 0, config)
+    for n in range(config.layers):
         x = layer(x, {}, w, f"layers.{n}")
     return np.array([norm(one, w, "norm") for one in x.values()])
 
@@ -122,8 +136,8 @@ def encode_with_context(embedded: list[Array], w: Weights, config: EncoderConfig
     for start in range(0, len(embedded), config.centre_frames):
         end = min(start + config.centre_frames, len(embedded))
         places = range(max(0, start - config.left_frames), min(end + config.right_frames, len(embedded)))
-        x: dict[int | None, Array] = {place: embedded[place] for place in places}
-        x[None] = sum(embedded[place] for place in places) / len(places)
+        x: dict[int | None, Array] = {**placed(embedded, places, start - config.left_frames, config)}
+        x[None] = sum(x.values()) / len(places)
         contexts = []
         for n in range(config.layers):
             contexts.append(x[None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 
 from headsync.config import TrainingConfig
 from headsync.training import spec_augment
@@ -106,9 +107,15 @@ def test_warps_differ_and_short_utterances_have_none() -> None:
         np.testing.assert_array_equal(warp(rising(frames), 5, np.random.default_rng(1)), rising(frames))
 
 
-def test_a_stretch_is_linear() -> None:
-    np.testing.assert_allclose(stretched(rising(4), 8)[:, 0], [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3])
-    np.testing.assert_allclose(stretched(rising(4), 2)[:, 0], [0.5, 2.5])
+@pytest.mark.parametrize(
+    ("size", "frames"), [(4, 8), (4, 2), (57, 60), (60, 57), (6, 1), (1, 3), (300, 305), (300, 295)]
+)
+def test_a_stretch_is_bicubic_as_in_espnet(size: int, frames: int) -> None:
+    """ESPnet resizes with Pillow, as an image of a pixel for each frame and bin."""
+    features = np.random.default_rng(0).normal(size=(size, 83)).astype(np.float32)
+    expected = np.asarray(Image.fromarray(features).resize((83, frames), Image.Resampling.BICUBIC))
+    np.testing.assert_allclose(stretched(features, frames), expected, atol=1e-6)
+    assert stretched(features, frames).dtype == np.float32
 
 
 def test_without_a_warp_masks_are_drawn_as_before() -> None:

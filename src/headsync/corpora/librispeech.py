@@ -1,7 +1,8 @@
 """LibriSpeech: the public tree PART/SPEAKER/CHAPTER/*.flac with a list of transcripts in each chapter.
 
 Any subset of it, parts of Mini LibriSpeech, and incomplete parts are accepted. Texts are kept as published, in upper
-case; the BPE model of the published recipe (5000 pieces) is trained with the recogniser.
+case; the BPE model of the published recipe (5000 pieces) is trained with the recogniser. As in ESPnet, train.jsonl and
+dev.jsonl omit the longest utterances; the manifests of the parts contain them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from headsync.corpora.audio_files import check_at_rate
-from headsync.corpora.manifest import Progress, read_manifest, write_manifest, write_text
+from headsync.corpora.manifest import Progress, Utterance, read_manifest, write_manifest, write_text
 from headsync.corpora.preparation import CorpusEntry, Expected, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
@@ -18,6 +19,7 @@ from headsync.errors import DataError
 
 _RATE = 16_000
 PIECES = 5_000
+SECONDS, CHARACTERS = 30.0, 400  # utterances of train.jsonl and dev.jsonl are shorter: ESPnet
 
 _EXPECTED = {
     "train-clean-100": Expected(28_539, 251),
@@ -38,10 +40,15 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     parts = [_part(folder) for folder in _folders(source)]
     prepared = write_parts(parts, out, partial(check_at_rate, _RATE), workers=workers, progress=progress)
     for joined in ("train", "dev"):  # all parts of a kind, also those of earlier runs into this folder
-        together = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
+        every = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
+        together = [u for u in every if _is_short(u)]
         write_manifest(out / f"{joined}.jsonl", together)
         write_text(out / f"lm_{joined}.txt", together)
     return finish("librispeech", source, out, parts, prepared, notes=(_NOTE,))
+
+
+def _is_short(utterance: Utterance) -> bool:
+    return utterance.seconds < SECONDS and len(utterance.text) < CHARACTERS
 
 
 def _folders(source: Path) -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import numpy.typing as npt
 
 from headsync.config import TrainingConfig
 from headsync.frontend.audio import FloatArray
@@ -26,14 +29,24 @@ def warp(features: FloatArray, most: int, rng: np.random.Generator) -> FloatArra
 
 
 def stretched(features: FloatArray, frames: int) -> FloatArray:
-    """The features with another number of frames, by linear interpolation."""
-    if len(features) == frames:
+    """The features with another number of frames, by bicubic interpolation as in ESPnet."""
+    size = len(features)
+    if size == frames:
         return features
-    place_T = np.clip((np.arange(frames) + 0.5) * len(features) / frames - 0.5, 0, len(features) - 1)
-    before_T = place_T.astype(np.int64)
-    after_T = np.minimum(before_T + 1, len(features) - 1)
-    share_T1 = (place_T - before_T)[:, None].astype(features.dtype)
-    return (1 - share_T1) * features[before_T] + share_T1 * features[after_T]
+    width = max(size / frames, 1.0)  # of the kernel, which is wider if frames become fewer
+    centre_T1 = (np.arange(frames)[:, None] + 0.5) * size / frames
+    place_TK = np.floor(centre_T1 - 2 * width) + np.arange(math.ceil(4 * width) + 1)
+    share_TK = np.where((place_TK >= 0) & (place_TK < size), _cubic((place_TK + 0.5 - centre_T1) / width), 0.0)
+    share_TK /= share_TK.sum(1, keepdims=True)
+    taps_TKF = features[np.clip(place_TK, 0, size - 1).astype(np.int64)]
+    return np.einsum("tk,tkf->tf", share_TK, taps_TKF).astype(features.dtype)
+
+
+def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The cubic convolution kernel with a = -1/2."""
+    x = np.abs(x)
+    near, far = (1.5 * x - 2.5) * x**2 + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
 def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator) -> FloatArray:
