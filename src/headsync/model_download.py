@@ -160,7 +160,7 @@ def _download(address: str, path: Path, checksum: str, progress: DownloadProgres
 
 
 def _append(address: str, part: Path, progress: DownloadProgress) -> None:
-    """Download what follows the bytes that `part` has; all of it if the server cannot continue."""
+    """Download the rest of a file; all of it if the server does not support ranges."""
     begin = part.stat().st_size if part.exists() else 0
     with _open(address, {"Range": f"bytes={begin}-"} if begin else {}) as response:
         if response is None:  # the range begins at the end: the file is complete

@@ -216,7 +216,7 @@ def _shares(stops: Sequence[Stops]) -> dict[str, float] | None:
 
 
 def _bare_words(text: str) -> str:
-    """The words without case and punctuation; as many as before."""
+    """The words without case and punctuation; their number is unchanged."""
     return " ".join(bare(word) or word for word in text.split())
 
 
