@@ -28,7 +28,7 @@ class Word:
 
     def to_dict(self) -> dict[str, Any]:
         """The word as JSON-able values, times rounded to milliseconds."""
-        return dict(_rounded(asdict(self)))
+        return dict(rounded(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Alternative:
 
     def to_dict(self) -> dict[str, Any]:
         """The alternative as JSON-able values."""
-        return dict(_rounded(asdict(self)))
+        return dict(rounded(asdict(self)))
 
 
 class Stops(NamedTuple):
@@ -154,15 +154,15 @@ Event: TypeAlias = Text | Endpoint | Attention
 
 def _plain(event: Any, left_out: str = "") -> dict[str, Any]:
     """The type and the fields of an event, except `left_out`, as JSON-able values."""
-    fields: dict[str, Any] = _rounded(asdict(event))
+    fields: dict[str, Any] = rounded(asdict(event))
     fields.pop(left_out, None)
     return {"type": type(event).__name__.lower(), **fields}
 
 
-def _rounded(value: Any) -> Any:
-    """Tuples as lists, and all floats to three decimals."""
+def rounded(value: Any, digits: int = 3) -> Any:
+    """JSON-able values: tuples as lists, floats with this number of decimals."""
     if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return [_rounded(part) for part in value]
-    return round(value, 3) if isinstance(value, float) else value
+        return {name: rounded(part, digits) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(part, digits) for part in value]
+    return round(value, digits) if isinstance(value, float) else value

@@ -36,7 +36,7 @@ from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.reference_times import WordTimes
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.evaluation.timed_session import SessionFactory, TimedSession
-from headsync.events import NO_STOPS, Stops, Word
+from headsync.events import NO_STOPS, Stops, Word, rounded
 from headsync.frontend.audio import stream_audio
 from headsync.text.vocabulary import Vocabulary
 
@@ -98,8 +98,6 @@ class EvaluationReport:
         """The report as JSON values, with the texts of every utterance at the end."""
         figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
         figures["counts"] = {**asdict(self.counts), "errors": self.counts.errors}
-        figures["interval"] = list(self.interval) if self.interval else None
-        figures["interval_by_speaker"] = list(self.interval_by_speaker) if self.interval_by_speaker else None
         figures["speakers"] = {
             name: {"errors": counts.errors, "words": counts.words, "error_rate": counts.rate}
             for name, counts in self.speakers.items()
@@ -111,8 +109,7 @@ class EvaluationReport:
         figures["reliability"] = [each._asdict() for each in self.reliability]
         figures["calibration_error"] = calibration_error(self.reliability)
         figures["outcomes"] = [outcome.to_dict() for outcome in self.outcomes]
-        rounded: dict[str, Any] = _rounded(figures)
-        return rounded
+        return dict(rounded(figures, 4))
 
 
 def evaluate(
@@ -226,12 +223,3 @@ def _by_speaker(outcomes: Sequence[UtteranceResult]) -> dict[str, ErrorCounts]:
         if outcome.speaker:
             found[outcome.speaker] = found.get(outcome.speaker, ErrorCounts()) + outcome.counts
     return dict(sorted(found.items()))
-
-
-def _rounded(value: Any) -> Any:
-    """All floats to four decimals."""
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
