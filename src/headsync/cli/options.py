@@ -30,7 +30,7 @@ ModelName: TypeAlias = Annotated[
 ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of utterances, from the first on.")]
+UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of utterances.")]
 NormaliserChoice: TypeAlias = Annotated[
     Literal["none", "words", "english"],
     typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser."),
