@@ -124,17 +124,8 @@ def jump_cost(difference: npt.ArrayLike) -> Doubles:
     return np.asarray(0.1 * math.log(1.005) ** 2 * np.square(difference), dtype=np.float64)
 
 
-def track_of(tracker: Pitch, samples: Floats) -> Track:
-    """Pitch and correlation of every frame of a whole utterance, before they become features."""
-    state = tracker.start()
-    for piece, final in pitch._pieces(samples):
-        track, state = tracker._tracked(piece, state, final)
-        state = state._replace(track=track)
-    return state.track
-
-
 def path_of(samples: Floats, tracker: Pitch) -> list[int]:
-    lags = 1 / np.exp(track_of(tracker, samples).log_pitch)
+    lags = 1 / tracker.track(samples).hertz
     return [int(np.abs(LAGS_S - lag).argmin()) for lag in lags]
 
 
@@ -189,7 +180,7 @@ def test_the_pruned_search_finds_the_best_predecessor(seed: int, roughness: floa
 
 def test_features_are_those_of_a_literal_loop() -> None:
     samples = mixture()
-    track, rows = track_of(SHORT, samples), SHORT.whole(samples)
+    track, rows = SHORT.track(samples), SHORT.whole(samples)
     count = len(track.log_pitch)
     for frame in range(count):
         near = range(max(0, frame - 20), min(count, frame + 4))
@@ -273,10 +264,10 @@ def test_sample_by_sample_and_all_but_the_end_give_the_same_bits() -> None:
 
 def test_a_long_recording_is_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = mixture()
-    whole, track = SHORT.whole(samples), track_of(SHORT, samples)
+    whole, track = SHORT.whole(samples), SHORT.track(samples)
     monkeypatch.setattr(pitch, "_PIECE_SAMPLES", 1_000)
     np.testing.assert_array_equal(SHORT.whole(samples), whole)
-    np.testing.assert_array_equal(track_of(SHORT, samples).log_pitch, track.log_pitch)
+    np.testing.assert_array_equal(SHORT.track(samples).log_pitch, track.log_pitch)
 
 
 @pytest.mark.parametrize("count", [0, 1, 399, 400, 401, 559, 560, 731, 732, 1_000, 5_000])
@@ -326,17 +317,17 @@ def test_another_stream_may_begin_after_the_end() -> None:
 
 @pytest.mark.parametrize("hertz", [60.0, 100.0, 155.5, 250.0, 380.0])
 def test_the_pitch_of_a_tone_is_right(hertz: float) -> None:
-    track = track_of(Pitch(), harmonic(hertz, 0.5))
-    np.testing.assert_allclose(np.exp(track.log_pitch)[5:-5], hertz, rtol=0.01)
+    track = Pitch().track(harmonic(hertz, 0.5))
+    np.testing.assert_allclose(track.hertz[5:-5], hertz, rtol=0.01)
     assert (track.voicing[:-3] > 0.9).all()
 
 
 def test_a_glide_is_followed() -> None:
     """The correlation is of two stretches one lag apart, so that the pitch is that of half a lag later."""
     hertz = np.linspace(100, 250, RATE)
-    track = track_of(Pitch(), harmonic(hertz, 1.0))
-    at = (160 * np.arange(len(np.exp(track.log_pitch))) + 200 + RATE / np.exp(track.log_pitch) / 2).astype(int)
-    error = np.exp(track.log_pitch)[5:-5] / hertz[np.minimum(at[5:-5], RATE - 1)] - 1
+    track = Pitch().track(harmonic(hertz, 1.0))
+    at = (160 * np.arange(len(track.hertz)) + 200 + RATE / track.hertz / 2).astype(int)
+    error = track.hertz[5:-5] / hertz[np.minimum(at[5:-5], RATE - 1)] - 1
     assert np.abs(error).max() < 0.02
     rows = Pitch().whole(harmonic(hertz, 1.0))
     assert (rows[10:-10, 2] > 0).mean() > 0.95  # the slope rises
@@ -348,7 +339,7 @@ def test_a_glide_is_followed() -> None:
                          ids=["noise", "silence", "offset"])  # fmt: skip
 def test_noise_silence_and_an_offset_are_not_voiced(samples: Floats) -> None:
     """Except for the start of the noise, where the mean energy covers few samples."""
-    track = track_of(Pitch(), samples)
+    track = Pitch().track(samples)
     assert np.mean(track.voicing[10:-4] > 0.5) < 0.05
     assert np.isfinite(Pitch().whole(samples)).all()
 
@@ -361,7 +352,7 @@ def test_a_voice_in_silence_has_the_same_features_at_any_level() -> None:
 def test_pitch_continues_through_a_pause() -> None:
     """Where nothing is voiced the path runs from the pitch before to the pitch after, and never far outside."""
     samples = np.concatenate([harmonic(120, 0.4), noise(0.3, 0.002), harmonic(150, 0.4)])
-    found = np.exp(track_of(Pitch(decision_frames=60), samples).log_pitch)
+    found = Pitch(decision_frames=60).track(samples).hertz
     assert found[45:65].min() > 100
     assert found[45:65].max() < 180
 
@@ -389,12 +380,12 @@ def test_real_speech_agrees_with_another_tracker(shared_data: Path) -> None:
     errors = []
     for path in files:
         samples = soundfile.read(path, dtype="float32")[0][: 5 * RATE]
-        track = track_of(Pitch(), samples)
+        track = Pitch().track(samples)
         for frame in np.flatnonzero(track.voicing > 0.5)[::3]:
-            middle = round(160 * frame + 200 + RATE / np.exp(track.log_pitch)[frame] / 2)
+            middle = round(160 * frame + 200 + RATE / track.hertz[frame] / 2)
             if 640 <= middle <= len(samples) - 640:
                 hertz, aperiodic = yin(samples, middle)
-                errors += [abs(np.exp(track.log_pitch)[frame] / hertz - 1)] if aperiodic < 0.15 else []
+                errors += [abs(track.hertz[frame] / hertz - 1)] if aperiodic < 0.15 else []
     assert len(errors) > 200
     assert np.median(errors) < 0.02
     assert np.mean(np.array(errors) > 0.2) < 0.05

@@ -59,6 +59,10 @@ class Track(NamedTuple):
     correlation: Doubles
 
     @property
+    def hertz(self) -> Doubles:
+        return np.exp(self.log_pitch)
+
+    @property
     def voicing(self) -> Doubles:
         """The probability that a frame is voiced: a published fit to the correlation."""
         c = np.minimum(np.abs(self.correlation), 1.0)
@@ -124,6 +128,14 @@ class Pitch:
             new, state = self.step(piece, state, final)
             rows.append(new)
         return np.concatenate(rows)
+
+    def track(self, samples: FloatArray) -> Track:
+        """Pitch and correlation of every frame of a whole utterance, before they become features."""
+        state = self.start()
+        for piece, final in _pieces(samples):
+            track, state = self._tracked(piece, state, final)
+            state = state._replace(track=track)
+        return state.track
 
     def _tracked(self, samples: FloatArray, state: PitchState, final: bool) -> tuple[Track, PitchState]:
         """All decided frames that the state holds, with those that these samples decide."""
