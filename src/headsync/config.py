@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,8 +38,8 @@ class NetworkConfig:
     family: Literal["paper", "moonshine"] = "paper"  # log-mel and encoder frames of 40 ms, or samples and 48 ms
 
     def __post_init__(self) -> None:
-        _at_least(1, width=self.width, heads=self.heads, feedforward=self.feedforward, kernels=self.kernels)
-        _fraction(dropout=self.dropout)
+        _check(self, "at least 1", "width", "heads", "feedforward", "kernels")
+        _check(self, "at least 0 and less than 1", "dropout")
         if self.width % (2 * self.heads):
             raise ConfigError(f"width = {self.width} must be a multiple of twice heads = {self.heads}")
 
@@ -59,8 +59,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if self.positions == "sinusoids" and self.mode == "reuse":
             raise ConfigError('positions = "sinusoids" requires mode = "isolated", "contextual" or "full"')
-        _at_least(1, layers=self.layers, centre_frames=self.centre_frames)
-        _at_least(0, left_frames=self.left_frames, right_frames=self.right_frames)
+        _check(self, "at least 1", "layers", "centre_frames")
+        _check(self, "at least 0", "left_frames", "right_frames")
         if self.varied_frames:
             least, most = self.frame_range
             for name, frames in (("centre_frames", self.centre_frames), ("right_frames", self.right_frames)):
@@ -94,9 +94,9 @@ class DecoderConfig:
     frame_positions: bool = True  # sinusoids added to encoder frames before keys and values; the paper adds none
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers)
-        _at_least(0, heads=self.heads, reach=self.reach)
-        _positive(threshold=self.threshold, sharpness=self.sharpness)
+        _check(self, "at least 1", "layers")
+        _check(self, "at least 0", "heads", "reach")
+        _check(self, "more than 0", "threshold", "sharpness")
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,11 @@ class DecodingConfig:
     confidence_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(1, nbest=self.nbest, beam=self.beam, lookahead_frames=self.lookahead_frames)
-        _at_least(0, token_frames=self.token_frames, ctc_weight=self.ctc_weight, end_weight=self.end_weight)
-        _at_least(0, lm_weight=self.lm_weight)
-        _at_most(MOST_HYPOTHESES, beam=self.beam)
-        _at_most(1, ctc_weight=self.ctc_weight, end_weight=self.end_weight)
-        _finite(length_bonus=self.length_bonus, lm_weight=self.lm_weight)
-        _finite(confidence_scale=self.confidence_scale, confidence_offset=self.confidence_offset)
+        _check(self, "at least 1", "nbest", "beam", "lookahead_frames")
+        _check(self, "at least 0", "token_frames", "ctc_weight", "end_weight", "lm_weight")
+        _check(self, f"at most {MOST_HYPOTHESES}", "beam")
+        _check(self, "at most 1", "ctc_weight", "end_weight")
+        _check(self, "finite", "length_bonus", "lm_weight", "confidence_scale", "confidence_offset")
 
 
 @dataclass(frozen=True)
@@ -140,13 +138,13 @@ class EndpointConfig:
     foreground_db: float = 0.0  # speech less than this far above the noise floor needs a stronger onset; 0 disables
 
     def __post_init__(self) -> None:
-        _at_least(0, foreground_db=self.foreground_db, onset_pair=self.onset_pair)
-        _positive(pause_seconds=self.pause_seconds, silence_seconds=self.silence_seconds)
+        _check(self, "at least 0", "foreground_db", "onset_pair")
+        _check(self, "more than 0", "pause_seconds", "silence_seconds")
         if not self.longest_seconds >= self.pause_seconds:
             limit = f"pause_seconds = {self.pause_seconds}"
             raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {limit}")
-        _fraction(spike_probability=self.spike_probability, onset_probability=self.onset_probability)
-        _at_most(1, onset_pair=self.onset_pair)
+        _check(self, "at least 0 and less than 1", "spike_probability", "onset_probability")
+        _check(self, "at most 1", "onset_pair")
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,8 @@ class DataConfig:
     workers: int = 1  # processes that prepare batches
 
     def __post_init__(self) -> None:
-        _at_least(0, workers=self.workers)
-        _at_least(1, bpe_size=self.bpe_size)
+        _check(self, "at least 0", "workers")
+        _check(self, "at least 1", "bpe_size")
 
 
 @dataclass(frozen=True)
@@ -194,21 +192,20 @@ class TrainingConfig:
     time_warp_frames: int = 0  # SpecAugment: W, maximum shift of a random frame
 
     def __post_init__(self) -> None:
-        _at_least(1, epochs=self.epochs, batch_frames=self.batch_frames, average=self.average)
-        _at_least(
-            1, warmup_updates=self.warmup_updates, epochs_per_pass=self.epochs_per_pass, accumulate=self.accumulate
+        _check(
+            self, "at least 1", "epochs", "batch_frames", "average", "warmup_updates", "epochs_per_pass", "accumulate"
         )
         try:
-            _at_least(0.5, speeds=min(self.all_speeds))
+            slowest = min(self.all_speeds)
         except ValueError:
             raise ConfigError(f'speeds = "{self.speeds}" must be numbers separated by spaces') from None
-        _at_least(0, seed=self.seed, patience=self.patience, untruncated_updates=self.untruncated_updates)
-        _at_least(0, frequency_mask_bins=self.frequency_mask_bins, time_mask_frames=self.time_mask_frames)
-        _at_least(0, time_warp_frames=self.time_warp_frames, checkpoint_seconds=self.checkpoint_seconds)
-        _at_least(0, match_updates=self.match_updates, ctc_weight=self.ctc_weight)
-        _at_most(1, ctc_weight=self.ctc_weight)
-        _fraction(label_smoothing=self.label_smoothing)
-        _positive(noam_factor=self.noam_factor)
+        if not slowest >= 0.5:
+            raise ConfigError(f"speeds = {slowest} must be at least 0.5")
+        _check(self, "at least 0", "seed", "patience", "untruncated_updates", "match_updates", "checkpoint_seconds")
+        _check(self, "at least 0", "frequency_mask_bins", "time_mask_frames", "time_warp_frames", "ctc_weight")
+        _check(self, "at most 1", "ctc_weight")
+        _check(self, "at least 0 and less than 1", "label_smoothing")
+        _check(self, "more than 0", "noam_factor")
         self._check_start()
 
     def _check_start(self) -> None:
@@ -243,9 +240,9 @@ class LanguageConfig:
     batch_tokens: int = 8_000  # padding included
 
     def __post_init__(self) -> None:
-        _at_least(1, layers=self.layers, width=self.width, batch_tokens=self.batch_tokens)
-        _fraction(dropout=self.dropout)
-        _positive(rate=self.rate)
+        _check(self, "at least 1", "layers", "width", "batch_tokens")
+        _check(self, "at least 0 and less than 1", "dropout")
+        _check(self, "more than 0", "rate")
 
 
 Kind = Literal["recogniser", "lm"]
@@ -306,27 +303,19 @@ class Config:
             raise ConfigError(f'{wrong[0]} is not supported with network.family = "moonshine"; change one of them')
 
 
-def _at_least(least: float, **values: float) -> None:
-    _check(values, lambda value: value >= least, f"at least {least}")
+_BOUNDS: dict[str, Callable[[float], bool]] = {
+    "at least 1": lambda value: value >= 1,
+    "at least 0": lambda value: value >= 0,
+    "at least 0 and less than 1": lambda value: 0 <= value < 1,
+    "more than 0": lambda value: value > 0,
+    "at most 1": lambda value: value <= 1,
+    f"at most {MOST_HYPOTHESES}": lambda value: value <= MOST_HYPOTHESES,
+    "finite": math.isfinite,
+}
 
 
-def _at_most(most: float, **values: float) -> None:
-    _check(values, lambda value: value <= most, f"at most {most}")
-
-
-def _positive(**values: float) -> None:
-    _check(values, lambda value: value > 0, "more than 0")
-
-
-def _finite(**values: float) -> None:
-    _check(values, math.isfinite, "finite")
-
-
-def _fraction(**values: float) -> None:
-    _check(values, lambda value: 0 <= value < 1, "at least 0 and less than 1")
-
-
-def _check(values: Mapping[str, float], is_allowed: Callable[[float], bool], allowed: str) -> None:
-    for name, value in values.items():
-        if not is_allowed(value):
-            raise ConfigError(f"{name} = {value} must be {allowed}")
+def _check(table: object, bound: str, *names: str) -> None:
+    """Refuse settings outside a bound."""
+    for name in names:
+        if not _BOUNDS[bound](value := getattr(table, name)):
+            raise ConfigError(f"{name} = {value} must be {bound}")

@@ -11,7 +11,7 @@ not sent. A stream opened with `attention` also has an `Attention` event for eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Reason: TypeAlias = Literal["pause", "length", "silence"]
@@ -28,12 +28,7 @@ class Word:
 
     def to_dict(self) -> dict[str, Any]:
         """The word as JSON-able values, times rounded to milliseconds."""
-        return {
-            "text": self.text,
-            "start_seconds": round(self.start_seconds, 3),
-            "end_seconds": round(self.end_seconds, 3),
-            "confidence": round(self.confidence, 3),
-        }
+        return dict(rounded(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Alternative:
 
     def to_dict(self) -> dict[str, Any]:
         """The alternative as JSON-able values."""
-        return {"text": self.text, "behind": round(self.behind, 3)}
+        return dict(rounded(asdict(self)))
 
 
 class Stops(NamedTuple):
@@ -87,8 +82,7 @@ class Partial:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""
-        parts = {"committed": self.committed, "tentative": self.tentative}
-        return {"type": "partial", **_shared(self), **parts}
+        return _plain(self, "committed_words") | {"committed": self.committed, "tentative": self.tentative}
 
 
 @dataclass(frozen=True)
@@ -112,13 +106,7 @@ class Final:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""
-        return {
-            "type": "final",
-            **_shared(self),
-            "halts": list(self.halts),
-            "cost_ratio": round(self.cost_ratio, 4),
-            "alternatives": [alternative.to_dict() for alternative in self.alternatives],
-        }
+        return _plain(self, "stops") | {"cost_ratio": round(self.cost_ratio, 4)}
 
 
 @dataclass(frozen=True)
@@ -134,8 +122,7 @@ class Endpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, the time rounded to milliseconds."""
-        time = round(self.time_seconds, 3)
-        return {"type": "endpoint", "utterance": self.utterance, "reason": self.reason, "time_seconds": time}
+        return _plain(self)
 
 
 @dataclass(frozen=True)
@@ -158,28 +145,24 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-able values, with its type, times rounded to milliseconds."""
-        return {
-            "type": "attention",
-            "utterance": self.utterance,
-            "number": self.number,
-            "token": self.token,
-            "start_seconds": round(self.start_seconds, 3),
-            "frame_seconds": self.frame_seconds,
-            "weights": [list(head) for head in self.weights],
-            "halts_seconds": [round(seconds, 3) for seconds in self.halts_seconds],
-            "time_seconds": round(self.time_seconds, 3),
-        }
+        return _plain(self)
 
 
 Text: TypeAlias = Partial | Final  # events that hold text
 Event: TypeAlias = Text | Endpoint | Attention
 
 
-def _shared(event: Text) -> dict[str, Any]:
-    return {
-        "utterance": event.utterance,
-        "text": event.text,
-        "words": [word.to_dict() for word in event.words],
-        "delay_seconds": round(event.delay_seconds, 3),
-        "time_seconds": round(event.time_seconds, 3),
-    }
+def _plain(event: Any, left_out: str = "") -> dict[str, Any]:
+    """The type and the fields of an event, except `left_out`, as JSON-able values."""
+    fields: dict[str, Any] = rounded(asdict(event))
+    fields.pop(left_out, None)
+    return {"type": type(event).__name__.lower(), **fields}
+
+
+def rounded(value: Any, digits: int = 3) -> Any:
+    """JSON-able values: tuples as lists, floats with this number of decimals."""
+    if isinstance(value, dict):
+        return {name: rounded(part, digits) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(part, digits) for part in value]
+    return round(value, digits) if isinstance(value, float) else value

@@ -13,7 +13,6 @@ huggingface.co.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -27,7 +26,17 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from headsync.errors import ModelError
-from headsync.model_folder import CARD, CHECKSUMS, CONFIG, LANGUAGE_MODEL, cache_folder, checksummed, find, load_folder
+from headsync.model_folder import (
+    CARD,
+    CHECKSUMS,
+    CONFIG,
+    LANGUAGE_MODEL,
+    cache_folder,
+    checksummed,
+    find,
+    load_folder,
+    sha256,
+)
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BLOCK_BYTES = 1 << 20
@@ -151,7 +160,7 @@ def _download(address: str, path: Path, checksum: str, progress: DownloadProgres
 
 
 def _append(address: str, part: Path, progress: DownloadProgress) -> None:
-    """Download what follows the bytes that `part` has; all of it if the server cannot continue."""
+    """Download the rest of a file; all of it if the server does not support ranges."""
     begin = part.stat().st_size if part.exists() else 0
     with _open(address, {"Range": f"bytes={begin}-"} if begin else {}) as response:
         if response is None:  # the range begins at the end: the file is complete
@@ -226,10 +235,7 @@ def _no_connection(address: str, reason: object) -> ModelError:
 
 def _sha256(path: Path) -> str:
     """The checksum of a file; empty if there is none."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path) if path.is_file() else ""
 
 
 def _read(path: Path) -> str:

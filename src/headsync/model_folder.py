@@ -185,7 +185,7 @@ def checksummed(path: Path) -> Iterator[None]:
     (path / CHECKSUMS).unlink(missing_ok=True)
     yield
     names = sorted(file.name for file in path.iterdir() if file.is_file() and file.name not in EDITABLE)
-    lines = [f"{_sha256(path / name)}  {name}\n" for name in names]
+    lines = [f"{sha256(path / name)}  {name}\n" for name in names]
     write_atomically(path / CHECKSUMS, "".join(lines).encode())
 
 
@@ -198,14 +198,15 @@ def verify_checksums(path: Path) -> None:
         expected, _, name = line.partition("  ")
         if name not in names:
             raise ModelError(f"{path}: {name or CHECKSUMS} is missing or damaged; copy or export the model again")
-        if _sha256(path / name) != expected:
+        if sha256(path / name) != expected:
             raise ModelError(
                 f"{path / name}: damaged: its checksum differs from the one in {CHECKSUMS}; copy or train the model "
                 f"again, or delete {CHECKSUMS} if you changed the file on purpose"
             )
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The checksum of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,23 +22,6 @@ from torch import Tensor, nn
 from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention
 from headsync.engine.state_tree import take_rows
 
-__all__ = [
-    "CHECKS",
-    "Case",
-    "check_gradients",
-    "check_limit",
-    "check_mechanism",
-    "check_more_frames_change_nothing",
-    "check_padding_has_no_effect",
-    "check_pickled_state",
-    "check_row_selection",
-    "check_rows_are_independent",
-    "check_shared_keys",
-    "check_step_equals_align",
-    "drain_steps",
-    "random_case",
-]
-
 CERTAIN = 1e9  # a scale of energies at which every sigmoid is 0 or 1, and every softmax selects one frame
 
 

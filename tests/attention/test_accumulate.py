@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headsync.attention.accumulate import ACS, DACS, HSDACS
-from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
+from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase
+from headsync.attention.energies import energies
 from headsync.config import Config, DecoderConfig, DecodingConfig, EncoderConfig, NetworkConfig
 from headsync.decoding.hypothesis import SpeechFrames
 from headsync.decoding.lookahead import lookahead

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase, energies
+from headsync.attention.base import NO_LIMIT, Aligned, AttentionWindow, Phase
 from headsync.attention.bernoulli import HMA, MMA, MTA, Bernoulli, MoChA
+from headsync.attention.energies import energies
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import DecoderConfig
 from headsync.testing import Case, drain_steps, random_case

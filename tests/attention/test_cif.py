@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headsync.attention.base import NO_LIMIT, Attended, AttentionWindow, before_limit
+from headsync.attention.base import NO_LIMIT, Attended, AttentionWindow
 from headsync.attention.cif import CIF, KERNEL_FRAMES, integrate
+from headsync.attention.energies import before_limit
 from headsync.config import DecoderConfig
 from headsync.testing import random_case
 from random_weights import scrambled

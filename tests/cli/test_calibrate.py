@@ -32,7 +32,7 @@ def test_a_shipped_model_is_not_changed(manifest: Path) -> None:
         result = run("calibrate", name, manifest)
         assert result.exit_code == 1
         assert one_line(result.stderr)
-        assert "a shipped model is not changed; name a folder for a changed copy" in result.stderr
+        assert "shipped models cannot be changed; name a folder for a changed copy" in result.stderr
     assert config.read_bytes() == before
 
 

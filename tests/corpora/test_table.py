@@ -71,7 +71,7 @@ def test_a_recording_with_two_texts_is_omitted(folder: Path) -> None:
     rows = "clips/a.wav,hello\nclips/b.wav,no\nclips/a.wav,good bye\nclips/a.wav,hello\n"
     assert listed(folder, "t.csv", rows) == [("clips/b", "no", "")]
     problems = json.loads((folder / "out" / "report.json").read_text())["problems"]
-    assert "two different texts; none is kept" in problems[0]["what"]
+    assert "two different texts; neither is kept" in problems[0]["what"]
 
 
 def test_a_second_table_in_the_same_folder_keeps_the_report_of_the_first(folder: Path) -> None:

@@ -13,7 +13,7 @@ from fakes import COST_RATIO, WAIT_SECONDS, FakeRecognizer, FakeSession
 from headsync.cli.evaluate import rows
 from headsync.corpora.manifest import Utterance
 from headsync.errors import AudioError
-from headsync.evaluation.evaluate import Method, evaluate, summarise
+from headsync.evaluation.evaluate import evaluate, summarise
 from headsync.evaluation.formatting import FormattingCounts
 from headsync.evaluation.latency import Delays, TimedWord, measure_delays
 from headsync.evaluation.stability import measure_stability
@@ -63,8 +63,8 @@ def test_shares_of_what_ended_the_steps_are_pooled(utterances: list[Utterance]) 
     counts = [Stops(6, 1, 1), Stops(0, 5, 0), Stops(), Stops(2, 0, 1)]
     outcomes = [replace(each, stops=stops) for each, stops in zip(report.outcomes, counts, strict=True)]
     shares = {"threshold": 0.5, "limit": 0.375, "end": 0.125}
-    assert summarise(outcomes, Method()).to_dict()["stops"] == shares
-    assert dict(rows(summarise(outcomes, Method())))["steps ended by threshold / M / end"] == "50.0% / 37.5% / 12.5%"
+    assert summarise(outcomes).to_dict()["stops"] == shares
+    assert dict(rows(summarise(outcomes)))["steps ended by threshold / M / end"] == "50.0% / 37.5% / 12.5%"
 
 
 def test_the_report_is_json(utterances: list[Utterance]) -> None:
@@ -188,7 +188,7 @@ def test_r_is_averaged_over_recordings(utterances: list[Utterance]) -> None:
     report = evaluate(FakeRecognizer("one two three", "four nine six", "", "eight"), utterances)
     ratios = [(0.2, 0.4), (0.7,), (), (0.2,)]
     outcomes = [replace(one, cost_ratios=each) for one, each in zip(report.outcomes, ratios, strict=True)]
-    assert summarise(outcomes, Method()).cost_ratio == pytest.approx((0.3 + 0.7 + 0.2) / 3)
+    assert summarise(outcomes).cost_ratio == pytest.approx((0.3 + 0.7 + 0.2) / 3)
 
 
 def test_the_cutting_of_the_audio_changes_no_figure_on_the_audio_clock() -> None:

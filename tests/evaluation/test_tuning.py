@@ -12,7 +12,7 @@ from commands import run
 from headsync.config import Config, DecoderConfig, EncoderConfig, NetworkConfig
 from headsync.corpora.manifest import Utterance, write_manifest
 from headsync.errors import DataError
-from headsync.evaluation.evaluate import EvaluationReport, Method, UtteranceResult, evaluate, summarise
+from headsync.evaluation.evaluate import EvaluationReport, UtteranceResult, evaluate, summarise
 from headsync.evaluation.tuning import Budget, Point, choose, grid, measure_points, pareto_front, with_budget
 from headsync.model_folder import find
 from headsync.recognizer import Recognizer
@@ -87,7 +87,7 @@ def test_a_measured_point_is_not_measured_again(utterances: list[Utterance], tmp
 
 def test_recordings_without_words_cannot_tune(tmp_path: Path) -> None:
     def measure(budget: Budget, progress: Callable[[int, int], None]) -> EvaluationReport:
-        return summarise(list[UtteranceResult](), Method())
+        return summarise(list[UtteranceResult]())
 
     with pytest.raises(DataError, match="tuning requires recordings with words"):
         measure_points(measure, [B], tmp_path / "points.jsonl", {}, lambda *done: None)

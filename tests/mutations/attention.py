@@ -9,14 +9,14 @@ CONTRACTS = "tests/contracts/test_mechanisms.py"
 MUTATIONS = [
     Mutation(
         "energies are not scaled",
-        "attention/base.py",
+        "attention/energies.py",
         "return side_by_side(q_BHLD / math.sqrt(q_BHLD.shape[-1]), k_BHTD.transpose(-1, -2))",
         "return side_by_side(q_BHLD, k_BHTD.transpose(-1, -2))",
         ("tests/attention/test_softmax.py", CONTRACTS),
     ),
     Mutation(
         "a step sees one frame past its limit",
-        "attention/base.py",
+        "attention/energies.py",
         "return torch.arange(frames, device=limit.device) < limit.unsqueeze(-1)",
         "return torch.arange(frames, device=limit.device) <= limit.unsqueeze(-1)",
         ("tests/attention/test_softmax.py", CONTRACTS),

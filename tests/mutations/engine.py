@@ -46,7 +46,7 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "checksums are not compared",
         "model_folder.py",
-        "if _sha256(path / name) != expected:",
+        "if sha256(path / name) != expected:",
         "if False:",
         (FOLDER,),
     ),

@@ -17,16 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import (
-    Aligned,
-    Attended,
-    AttentionWindow,
-    Mechanism,
-    MechanismState,
-    at_least_single,
-    before_limit,
-    energies,
-)
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState
+from headsync.attention.energies import at_least_single, before_limit, energies
 from headsync.config import DecoderConfig
 
 LEAST_SUM = 1e-6  # so that a step without any probability has weights of 0

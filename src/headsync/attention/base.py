@@ -8,7 +8,6 @@ Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
@@ -130,27 +129,3 @@ def required_bias(config: DecoderConfig) -> nn.Parameter:
     if config.energy_bias is None:
         raise ConfigError(f'decoder.energy_bias = "none": {config.attention} requires a bias; set a number')
     return nn.Parameter(torch.tensor(config.energy_bias))
-
-
-def energies(q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
-    """Scaled dot products, eq. (4)."""
-    return side_by_side(q_BHLD / math.sqrt(q_BHLD.shape[-1]), k_BHTD.transpose(-1, -2))
-
-
-def side_by_side(x_BHLD: Tensor, y_MHDT: Tensor) -> Tensor:
-    """Batched matrix product; in single steps, rows that share a memory are computed as one product."""
-    if x_BHLD.shape[2] != 1 or 0 in y_MHDT.shape:
-        return x_BHLD @ y_MHDT
-    memories, heads, width, frames = y_MHDT.shape
-    x_MHGD = x_BHLD.reshape(memories, -1, heads, width).transpose(1, 2)
-    return (x_MHGD @ y_MHDT).transpose(1, 2).reshape(-1, heads, 1, frames)
-
-
-def before_limit(frames: int, limit: Tensor) -> Tensor:
-    """True where frame j lies before the limit; the frames are a new last axis."""
-    return torch.arange(frames, device=limit.device) < limit.unsqueeze(-1)
-
-
-def at_least_single(x: Tensor) -> Tensor:
-    """Convert half precision to float32: in half precision, sums over many frames stop growing."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -17,17 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import (
-    Aligned,
-    Attended,
-    AttentionWindow,
-    Mechanism,
-    MechanismState,
-    at_least_single,
-    before_limit,
-    energies,
-    required_bias,
-)
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState, required_bias
+from headsync.attention.energies import at_least_single, before_limit, energies
 from headsync.attention.expectation import expected_boundaries, expected_chunks
 from headsync.config import DecoderConfig
 

@@ -18,16 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import (
-    Aligned,
-    Attended,
-    AttentionWindow,
-    Mechanism,
-    MechanismState,
-    at_least_single,
-    before_limit,
-    required_bias,
-)
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState, required_bias
+from headsync.attention.energies import at_least_single, before_limit
 from headsync.config import DecoderConfig
 
 KERNEL_FRAMES = 3  # frames from which alpha is computed: the frame itself and those before it

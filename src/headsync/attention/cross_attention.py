@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention, side_by_side
+from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention
 from headsync.attention.dropout import dropout
+from headsync.attention.energies import side_by_side
 
 
 def split_heads(x_BTE: Tensor, heads: int) -> Tensor:

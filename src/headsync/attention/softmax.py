@@ -9,15 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headsync.attention.base import (
-    Aligned,
-    Attended,
-    AttentionWindow,
-    Mechanism,
-    MechanismState,
-    before_limit,
-    energies,
-)
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState
+from headsync.attention.energies import before_limit, energies
 
 
 class Softmax(Mechanism):

@@ -56,7 +56,7 @@ def check_folders(model: str, out: Path | None) -> ModelFolder:
     folder = load_folder(find(model))
     if _is_own(folder, out):
         if folder.path.resolve().is_relative_to(SHIPPED.resolve()):
-            raise ModelError(f"{model}: a shipped model is not changed; name a folder for a changed copy.")
+            raise ModelError(f"{model}: shipped models cannot be changed; name a folder for a changed copy.")
     elif out is not None and out.exists():
         raise ModelError(f"{out}: already exists; name a new folder.")
     return folder

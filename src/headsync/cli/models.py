@@ -15,7 +15,7 @@ models = typer.Typer(invoke_without_command=True)
 
 @models.callback()
 def _list(context: typer.Context) -> None:
-    """List the shipped and the downloaded models; pull downloads one, push prepares one for others."""
+    """List the shipped and the downloaded models; pull downloads a model, push prepares one for download."""
     if context.invoked_subcommand is None:
         _print_models()
 

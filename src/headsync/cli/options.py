@@ -30,7 +30,7 @@ ModelName: TypeAlias = Annotated[
 ModelArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of a shipped model, model folder, or NAME=FOLDER.")
 ]
-UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Use only this many utterances.")]
+UtteranceLimit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of utterances.")]
 NormaliserChoice: TypeAlias = Annotated[
     Literal["none", "words", "english"],
     typer.Option(help="Normalise texts before counting errors; english is Whisper's normaliser."),
@@ -60,7 +60,7 @@ class SearchOptions:
     phrases: Annotated[
         Path | None, _option(help="Text file of the only allowed phrases, one per line; \\[unk] is other speech.")
     ] = None
-    phrase: Annotated[list[str] | None, _option(help="A phrase of such a list; repeatable.")] = None
+    phrase: Annotated[list[str] | None, _option(help="One of the allowed phrases; repeatable.")] = None
     endpoint: Annotated[
         str | None, _option("--endpoint", help="When utterances end, in seconds: pause=1.2,length=20,silence=10.")
     ] = None

@@ -126,7 +126,7 @@ def write_parts(
 
 
 def _without_duplicates(jobs: list[_PartEntry]) -> tuple[list[_PartEntry], list[Problem]]:
-    """The first entry of every id; if one recording has two different texts, none of them is kept."""
+    """The first entry of every id; if one recording has two different texts, neither is kept."""
     first: dict[str, _PartEntry] = {}
     ambiguous: set[str] = set()
     problems = []
@@ -136,7 +136,7 @@ def _without_duplicates(jobs: list[_PartEntry]) -> tuple[list[_PartEntry], list[
             continue
         if (kept.audio, kept.span) == (entry.audio, entry.span) and kept.text != entry.text:
             ambiguous.add(entry.id)
-            what = f"{entry.audio}: listed with two different texts; none is kept."
+            what = f"{entry.audio}: listed with two different texts; neither is kept."
         else:
             what = f"{entry.audio}: the id is that of {kept.audio}, which is kept."
         problems.append(Problem(part, ProblemKind.DUPLICATE, entry.id, what))

@@ -58,7 +58,7 @@ def read_shards(folder: Path) -> list[Utterance]:
         raise DataError(f"{folder}: found no cuts.000000.jsonl.gz; write shards with headsync prepare shards.")
     utterances = [u for path in lists for u in _read_cuts(path)]
     if len({u.id for u in utterances}) < len(utterances):
-        raise DataError(f"{folder}: an id is in two shards; the shards are of different corpora, write them again.")
+        raise DataError(f"{folder}: an id is in two shards; the shards belong to different corpora; write them again.")
     return utterances
 
 

@@ -99,12 +99,6 @@ def graphs_of(folder: ModelFolder) -> dict[str, Any]:
     return described
 
 
-def refuse_int8(folder: ModelFolder) -> None:
-    """Refuse an int8 model: its weights belong to its graphs."""
-    if graphs_of(folder).get("int8"):
-        raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
-
-
 def load_engine(folder: ModelFolder, threads: int = 1, engine: str = "auto") -> Engine:
     """The engine for a model folder; "auto": ONNX Runtime if it has graphs, else PyTorch."""
     if engine not in ENGINES:

@@ -1,8 +1,8 @@
 """State trees: selecting, joining and replacing batch rows.
 
-Every stage takes its state as an argument and returns the next one. A state is a tree of tuples
-and NamedTuples whose leaves are tensors, arrays or other objects with a batch axis. So a stream can be paused, pickled,
-moved and resumed, streams can be batched, and pruning a beam selects rows.
+Every stage takes its state as an argument and returns the next one. A state is a tree of tuples and NamedTuples whose
+leaves are tensors, arrays or other objects with a batch axis. A stream can therefore be paused, pickled, moved and
+resumed, streams can be batched, and pruning a beam selects rows.
 """
 
 from __future__ import annotations

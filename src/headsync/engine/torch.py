@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, refuse_int8
+from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, graphs_of
 from headsync.errors import ConfigError, ModelError
 from headsync.frontend.audio import FloatArray
 from headsync.model_folder import ModelFolder
@@ -32,7 +32,8 @@ class TorchEngine:
     @classmethod
     def load(cls, folder: ModelFolder, threads: int) -> TorchEngine:
         torch.set_num_threads(threads)
-        refuse_int8(folder)
+        if graphs_of(folder).get("int8"):  # its weights belong to its graphs
+            raise ModelError(f"{folder.path}: PyTorch does not run int8; use the model that this one was made from")
         try:
             model = Model(folder.config, folder.config.columns, folder.vocabulary.size)
             model.load_state_dict(load_file(folder.weights))

@@ -23,25 +23,24 @@ from headsync.evaluation.error_rate import (
     right_words,
 )
 from headsync.evaluation.formatting import FormattingCounts, bare, count_formatting
-from headsync.evaluation.latency import Delays, Moment, Percentiles, displayed_texts, measure_delays, shown_words
+from headsync.evaluation.latency import (
+    Delays,
+    Moment,
+    Percentiles,
+    TimedWord,
+    displayed_texts,
+    measure_delays,
+    shown_words,
+)
 from headsync.evaluation.normalise import Normalisation, normaliser
 from headsync.evaluation.reference_times import WordTimes
 from headsync.evaluation.stability import Stability, measure_stability
 from headsync.evaluation.timed_session import SessionFactory, TimedSession
-from headsync.events import NO_STOPS, Stops, Word
+from headsync.events import NO_STOPS, Stops, Word, rounded
 from headsync.frontend.audio import stream_audio
 from headsync.text.vocabulary import Vocabulary
 
 PIECE_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Method:
-    """Settings of the measurement."""
-
-    unit: Unit = "words"
-    normalise: Normalisation = "none"
-    word_times: WordTimes | None = None  # None: delays are measured against the recogniser's own word times
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,6 @@ class EvaluationReport:
         """The report as JSON values, with the texts of every utterance at the end."""
         figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
         figures["counts"] = {**asdict(self.counts), "errors": self.counts.errors}
-        figures["interval"] = list(self.interval) if self.interval else None
-        figures["interval_by_speaker"] = list(self.interval_by_speaker) if self.interval_by_speaker else None
         figures["speakers"] = {
             name: {"errors": counts.errors, "words": counts.words, "error_rate": counts.rate}
             for name, counts in self.speakers.items()
@@ -112,8 +109,7 @@ class EvaluationReport:
         figures["reliability"] = [each._asdict() for each in self.reliability]
         figures["calibration_error"] = calibration_error(self.reliability)
         figures["outcomes"] = [outcome.to_dict() for outcome in self.outcomes]
-        rounded: dict[str, Any] = _rounded(figures)
-        return rounded
+        return dict(rounded(figures, 4))
 
 
 def evaluate(
@@ -125,15 +121,18 @@ def evaluate(
     word_times: WordTimes | None = None,
     progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Stream every utterance through the recogniser and compute the report."""
-    method = Method(unit, normalise, word_times)
+    """Stream every utterance through the recogniser and compute the report.
+
+    Without `word_times`, delays are measured against the recogniser's own word times.
+    """
     normaliser(normalise)  # a missing package is an error before recognition, not after
     outcomes: list[UtteranceResult] = []
     for utterance in utterances:
-        outcomes.append(_recognise(recognizer, utterance, method))
+        spoken = None if word_times is None else word_times.get(utterance.id, ())
+        outcomes.append(_recognise(recognizer, utterance, unit, normalise, spoken))
         if progress:
             progress(len(outcomes), len(utterances))
-    return summarise(outcomes, method)
+    return summarise(outcomes, unit, normalise, "recogniser" if word_times is None else "reference")
 
 
 def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Utterance]:
@@ -141,7 +140,12 @@ def readable(utterances: Sequence[Utterance], vocabulary: Vocabulary) -> list[Ut
     return [replace(utterance, text=vocabulary.readable(utterance.text)) for utterance in utterances]
 
 
-def summarise(outcomes: Sequence[UtteranceResult], method: Method) -> EvaluationReport:
+def summarise(
+    outcomes: Sequence[UtteranceResult],
+    unit: Unit = "words",
+    normalise: Normalisation = "none",
+    word_times: str = "recogniser",
+) -> EvaluationReport:
     """Pool edits, delays and seconds; r is that of eq. (10) for each recording, averaged over recordings."""
     counts = sum((outcome.counts for outcome in outcomes), ErrorCounts())
     audio_seconds = sum(outcome.audio_seconds for outcome in outcomes)
@@ -151,8 +155,8 @@ def summarise(outcomes: Sequence[UtteranceResult], method: Method) -> Evaluation
     return EvaluationReport(
         utterances=len(outcomes),
         audio_seconds=audio_seconds,
-        unit=method.unit,
-        normalise=method.normalise,
+        unit=unit,
+        normalise=normalise,
         counts=counts,
         error_rate=counts.rate,
         interval=bootstrap_interval([outcome.counts for outcome in outcomes]),
@@ -163,7 +167,7 @@ def summarise(outcomes: Sequence[UtteranceResult], method: Method) -> Evaluation
         cost_ratio=sum(ratios) / len(ratios) if ratios else None,
         stops=_shares([outcome.stops for outcome in outcomes]),
         real_time_factor=computing_seconds / audio_seconds if audio_seconds else 0.0,
-        word_times="recogniser" if method.word_times is None else "reference",
+        word_times=word_times,
         delays=sum((outcome.delays for outcome in outcomes), Delays()).summary(),
         stability=sum((outcome.stability for outcome in outcomes), Stability()),
         reliability=tuple(reliability([word for outcome in outcomes for word in outcome.words])),
@@ -171,22 +175,24 @@ def summarise(outcomes: Sequence[UtteranceResult], method: Method) -> Evaluation
     )
 
 
-def _recognise(recognizer: SessionFactory, utterance: Utterance, method: Method) -> UtteranceResult:
+def _recognise(
+    recognizer: SessionFactory, utterance: Utterance, unit: Unit, normalisation: Normalisation,
+    spoken: Sequence[TimedWord] | None,
+) -> UtteranceResult:  # fmt: skip
     session = TimedSession(recognizer)
     for samples, sample_rate in stream_audio(utterance.audio, PIECE_SECONDS):
         session.push(samples, sample_rate)
     session.finish()
-    normalise, events = normaliser(method.normalise), session.timed_events
-    spoken = None if method.word_times is None else method.word_times.get(utterance.id, ())
+    normalise, events = normaliser(normalisation), session.timed_events
     final_words = tuple(word for final in session.finals for word in final.words)
-    compare = str if method.normalise == "none" else _bare_words
+    compare = str if normalisation == "none" else _bare_words
     right = right_words(compare(utterance.text), compare(session.text))
     return UtteranceResult(
         id=utterance.id,
         speaker=utterance.speaker,
         reference=utterance.text,
         hypothesis=session.text,
-        counts=count_errors(normalise(utterance.text), normalise(session.text), method.unit),
+        counts=count_errors(normalise(utterance.text), normalise(session.text), unit),
         formatting=count_formatting(utterance.text, session.text),
         audio_seconds=session.audio_seconds,
         computing_seconds=session.computing_seconds,
@@ -207,7 +213,7 @@ def _shares(stops: Sequence[Stops]) -> dict[str, float] | None:
 
 
 def _bare_words(text: str) -> str:
-    """The words without case and punctuation; as many as before."""
+    """The words without case and punctuation; their number is unchanged."""
     return " ".join(bare(word) or word for word in text.split())
 
 
@@ -217,12 +223,3 @@ def _by_speaker(outcomes: Sequence[UtteranceResult]) -> dict[str, ErrorCounts]:
         if outcome.speaker:
             found[outcome.speaker] = found.get(outcome.speaker, ErrorCounts()) + outcome.counts
     return dict(sorted(found.items()))
-
-
-def _rounded(value: Any) -> Any:
-    """All floats to four decimals."""
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value

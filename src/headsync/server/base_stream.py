@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headsync._parse import parse_json
 from headsync.errors import ConfigError
-from headsync.events import Event
+from headsync.events import Event, Word
 from headsync.server.errors import StreamError
 from headsync.server.limits import Limits
 from headsync.server.pcm_stream import AudioSession, PcmStream, SampleFormat, Usage
@@ -104,6 +104,11 @@ class BaseStream(Generic[M]):
             last = self.end(error)
             return Reply((*messages, *last.messages), last.close_code, (*events, *last.events))
         return Reply(tuple(messages), None, tuple(events))
+
+    def _seconds(self, word: Word) -> tuple[float, float]:
+        """Start and end of a word, counted over all sessions."""
+        before = self._before.audio_seconds
+        return round(before + word.start_seconds, 3), round(before + word.end_seconds, 3)
 
     def _leave_audio(self) -> None:
         """Drop the session; its audio remains counted."""

@@ -132,16 +132,16 @@ class DeepgramStream(BaseStream[str | bytes]):
             if listen is None or not isinstance(event, Partial | Final):
                 continue
             if event.words and not self._speaking and listen.vad_events:
-                started = self._before.audio_seconds + event.words[0].start_seconds
-                messages.append({"type": "SpeechStarted", "channel": CHANNEL, "timestamp": round(started, 3)})
+                started, _ = self._seconds(event.words[0])
+                messages.append({"type": "SpeechStarted", "channel": CHANNEL, "timestamp": started})
             self._speaking = bool(event.words)
             if isinstance(event, Final) or listen.interim_results:
                 messages.append(self._result(event))
             if isinstance(event, Final):
                 self._end_seconds, self._speaking = self._before.audio_seconds + event.time_seconds, False
                 if event.words and listen.utterance_end:
-                    ended = self._before.audio_seconds + event.words[-1].end_seconds
-                    messages.append({"type": "UtteranceEnd", "channel": CHANNEL, "last_word_end": round(ended, 3)})
+                    _, ended = self._seconds(event.words[-1])
+                    messages.append({"type": "UtteranceEnd", "channel": CHANNEL, "last_word_end": ended})
         return messages
 
     def _result(self, event: Partial | Final) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class DeepgramStream(BaseStream[str | bytes]):
         }
 
     def _word(self, word: Word) -> dict[str, Any]:
-        start, end = (round(self._before.audio_seconds + at, 3) for at in (word.start_seconds, word.end_seconds))
+        start, end = self._seconds(word)
         confidence = round(word.confidence, 6)
         return {"word": word.text, "start": start, "end": end, "confidence": confidence, "punctuated_word": word.text}
 

@@ -66,11 +66,6 @@ class ConnectionRate:
         self._free_at: dict[str, float] = {}  # when a client has all of a minute's connections again
         self._next_cleanup = clock() + MINUTE
 
-    @property
-    def clients(self) -> int:
-        """The number of clients that are remembered."""
-        return len(self._free_at)
-
     def connect(self, client: str) -> None:
         """Count a connection, or raise an error if it is one too many."""
         if self._per_minute is None:

@@ -127,7 +127,7 @@ class VoskStream(BaseStream[str | bytes]):
         return [best, *({"text": other.text, "confidence": math.exp(-other.behind)} for other in others)]
 
     def _times(self, word: Word) -> dict[str, Any]:
-        start, end = (round(self._before.audio_seconds + at, 3) for at in (word.start_seconds, word.end_seconds))
+        start, end = self._seconds(word)
         return {"end": end, "start": start, "word": word.text}
 
     def _stream(self) -> PcmStream:

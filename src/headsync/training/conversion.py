@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headsync.attention.base import Mechanism, Phase, before_limit, energies
+from headsync.attention.base import Mechanism, Phase
 from headsync.attention.cross_attention import CrossAttention, split_heads
+from headsync.attention.energies import before_limit, energies
 from headsync.nn.decoder import Decoder, DecoderLayer
 from headsync.nn.model import Model
 from headsync.training.batches import Batch

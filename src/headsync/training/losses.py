@@ -130,7 +130,7 @@ def loss_terms(config: TrainingConfig, layerwise: bool = False) -> list[LossTerm
 def joint_loss(output: Output, batch: Batch, terms: Sequence[LossTerm], per: str = "token") -> Losses:
     """The weighted sum of the terms, a mean over output steps or utterances, and the figures for the log."""
     values = {term.name: (term.weight, value) for term in terms if (value := term(output, batch)) is not None}
-    joint = _sum(list(values.values()))
+    joint = torch.as_tensor(sum(weight * value for weight, value in values.values()))
     if per == "utterance":
         joint = joint * (_steps(batch) / len(batch.lengths_B))
     figures = {name: value.detach() for name, (_, value) in values.items()}
@@ -175,13 +175,6 @@ def _decoder_figures(output: Output, batch: Batch) -> dict[str, Tensor]:
         "halt": torch.stack(halts).mean(),  # as a fraction of the utterance
         "mass": torch.stack(masses).mean(),  # sum of the attention weights of a head
     }
-
-
-def _sum(weighted: Sequence[tuple[float, Tensor]]) -> Tensor:
-    joint = weighted[0][0] * weighted[0][1]
-    for weight, value in weighted[1:]:
-        joint = joint + weight * value
-    return joint
 
 
 def _steps(batch: Batch) -> Tensor:

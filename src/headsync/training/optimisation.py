@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from headsync.attention.base import at_least_single
 from headsync.attention.cif import CIF
+from headsync.attention.energies import at_least_single
 from headsync.config import TrainingConfig
 from headsync.errors import TrainingError
 from headsync.training.bucketing import Share
