@@ -129,4 +129,4 @@ def test_tune_writes_into_the_model_with_reference_times(utterances: list[Uttera
     assert result.stdout.splitlines()[-1] == f"wrote {own / 'config.toml'}"
     assert Recognizer.load(own).budget == {"lookahead_ms": 160.0, "threshold": 1.0, "pause_seconds": 0.5}
     shipped = run("tune", "digits-en", manifest, *options, "--write", find("digits-en"))
-    assert shipped.stderr == "digits-en: a shipped model is not changed; name a folder for a changed copy.\n"
+    assert shipped.stderr == "digits-en: shipped models cannot be changed; name a folder for a changed copy.\n"
