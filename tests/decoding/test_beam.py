@@ -360,13 +360,25 @@ class Repeats(TableEngine):
         return log_p, np.full_like(ends, min(limit, frames)), frames >= limit or final
 
 
+def heard(*tokens: tuple[int, int]) -> SpeechFrames:
+    """Frames at which CTC is sure of these tokens, and of the blank elsewhere."""
+    scores = np.full((FRAMES, CLASSES), 1e-6)
+    scores[:, 0] = 1.0
+    for frame, token in tokens:
+        scores[frame] = np.eye(CLASSES)[token] + 1e-6
+    log_ctc = np.log(scores / scores.sum(1, keepdims=True))
+    return frames_of(tuple(frame for frame, _ in tokens), FRAMES)._replace(log_ctc_TV=log_ctc)
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_ctc_ends_a_text_whose_decoder_repeats_a_word(beam: int) -> None:
     """After the utterance no spike limits the steps, and <eos> is none of the best candidates."""
-    heard = np.full((FRAMES, CLASSES), 1e-6)
-    heard[:, 0] = 1.0
-    heard[5] = np.eye(CLASSES)[1] + 1e-6
-    spoken = frames_of((5,), FRAMES)._replace(log_ctc_TV=np.log(heard / heard.sum(1, keepdims=True)))
     config = DecodingConfig(beam=beam, ctc_weight=0.2)
     searching = Search(Repeats(0, CLASSES), lookahead, config, END, most_tokens_per_frame=0.2)
-    assert searching.advance(searching.start(), spoken, final=True).best.tokens == (1,)
+    assert searching.advance(searching.start(), heard((5, 1)), final=True).best.tokens == (1,)
+
+
+def test_a_text_does_not_end_before_a_spike_that_is_left() -> None:
+    """CTC knows neither the second token of the decoder nor a text without a token there."""
+    searching = Search(Reads(0, CLASSES), lookahead, DecodingConfig(beam=1, ctc_weight=0.2), END)
+    assert searching.advance(searching.start(), heard((5, 1), (38, 3)), final=True).best.tokens == (1, 2)

@@ -180,6 +180,13 @@ MUTATIONS: list[Mutation] = [
         ("tests/decoding/test_beam.py::test_ctc_ends_a_text_whose_decoder_repeats_a_word",),
     ),
     Mutation(
+        "after the utterance a text may end before a spike",
+        "decoding/beam.py",
+        "return np.array([not self._has_spike(h, speech) for h in beam.live])",
+        "return np.ones(len(beam.live), bool)",
+        ("tests/decoding/test_beam.py::test_a_text_does_not_end_before_a_spike_that_is_left",),
+    ),
+    Mutation(
         "words are committed that hypotheses do not share",
         "decoding/event_builder.py",
         "tokens = common_prefix([h.tokens for h in (*beam.live, *beam.ended)])",

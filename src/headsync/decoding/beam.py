@@ -17,7 +17,7 @@ token in the frames they were shown: these are exhausted, the step is postponed,
 hypothesis then consumes no frame beyond the exhausted ones, it would prefer <eos> forever, so <eos> is excluded.
 
 When the utterance has ended, the steps that are left need no spike, and a decoder that has lost its place can repeat
-words. With CTC every hypothesis therefore also ends at each of these steps, even if <eos> is none of the best
+words. With CTC every hypothesis that has no spike left therefore also ends, even if <eos> is none of the best
 candidates: the scores of CTC decide between the text with repeated words and the one without.
 """
 
@@ -35,7 +35,7 @@ from headsync.decoding.cost import sum_stops
 from headsync.decoding.ctc_prefix import logsumexp
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Beam, Hypothesis, SpeechFrames
-from headsync.decoding.lookahead import Limit, gated_limit, gated_spike
+from headsync.decoding.lookahead import LAG_FRAMES, Limit, gated_limit, gated_spike
 from headsync.decoding.pending_step import Answers, PendingStep, decided_answers, rows_of
 from headsync.decoding.phrases import Phrases
 from headsync.decoding.scoring import Candidates, CtcScorer, JointScorer
@@ -159,7 +159,7 @@ class Search:
         ctc = None if beam.ctc is None else CtcScorer(beam.ctc, speech.log_ctc_TV)
         found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc, ends=final)
         if final:
-            return self._pruned(self._expand(beam, step, found, speech, self._also_end(beam, found)))
+            return self._pruned(self._expand(beam, step, found, speech, self._also_end(beam, found, speech)))
         ends_BK = found.token_BK == self.end
         found = found.allowed(~(ends_BK & self._no_further(beam, step.answers, found)[:, None]))
         settled_BK = self.joint.settled(beam.live, found)
@@ -168,14 +168,18 @@ class Search:
             return _postponed(beam, step, prefers_B)
         return self._expand(beam, step, found.allowed(~ends_BK), speech)
 
-    def _also_end(self, beam: Beam, found: Candidates) -> BoolArray | None:
+    def _also_end(self, beam: Beam, found: Candidates, speech: SpeechFrames) -> BoolArray | None:
         """The hypotheses that end after the utterance even if this is none of the best candidates."""
         if self.config.policy == "gated" and self.config.ctc_weight:
-            return np.ones(len(beam.live), bool)
+            return np.array([not self._has_spike(h, speech) for h in beam.live])
         if not self.joint.lends:
             return None
         prefers_B: BoolArray = self.joint.settled(beam.live, found).argmax(1) == (found.token_BK == self.end).argmax(1)
         return prefers_B
+
+    def _has_spike(self, h: Hypothesis, speech: SpeechFrames) -> bool:
+        """Whether CTC has written more tokens than the hypothesis, or one in frames that it has not attended to."""
+        return self._spike(h, speech) >= 0 or speech.spikes.next_after(0, h.t - LAG_FRAMES) is not None
 
     def _carry(self, beam: Beam, speech: SpeechFrames, frames: int) -> Beam:
         """Advance the CTC scores to the first `frames` frames."""

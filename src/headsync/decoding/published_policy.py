@@ -71,7 +71,7 @@ class PublishedSearch(Search):
         beam = self._carry(beam, speech, min(self._ctc_frames(beam, step), speech.frames))
         ctc = None if beam.ctc is None else CtcScorer(beam.ctc, speech.log_ctc_TV)
         found = self.joint.candidates(beam.live, step.answers.log_p_BV, step.language_BV, ctc)
-        expanded = self._expand(beam, step, found, speech, self._also_end(beam, found))
+        expanded = self._expand(beam, step, found, speech, self._also_end(beam, found, speech))
         return self._pruned(expanded) if final else expanded
 
     def _on_all_frames(self, h: Hypothesis, log_ctc_TV: FloatArray) -> Hypothesis:
