@@ -378,7 +378,20 @@ def test_ctc_ends_a_text_whose_decoder_repeats_a_word(beam: int) -> None:
     assert searching.advance(searching.start(), heard((5, 1)), final=True).best.tokens == (1,)
 
 
+class Spells(TableEngine):
+    """Writes 1, 2, 2, which CTC knows by another token."""
+
+    def _row(self, prefix, limit, frames, final, held):  # type: ignore[no-untyped-def]
+        _, ends, _ = super()._row(prefix, limit, frames, final, held)
+        log_p = np.full(self.classes, -30.0)
+        log_p[END] = -9.0
+        log_p[(1, 2, 2, END)[min(len(prefix), 4) - 1]] = -0.1
+        return log_p, np.full_like(ends, min(limit, frames)), frames >= limit or final
+
+
 def test_a_text_does_not_end_before_a_spike_that_is_left() -> None:
-    """CTC knows neither the second token of the decoder nor a text without a token there."""
-    searching = Search(Reads(0, CLASSES), lookahead, DecodingConfig(beam=1, ctc_weight=0.2), END)
-    assert searching.advance(searching.start(), heard((5, 1), (38, 3)), final=True).best.tokens == (1, 2)
+    """The joint score of the text without these tokens is higher, but <eos> is never the best candidate."""
+    searching = Search(Spells(0, CLASSES), lookahead, DecodingConfig(beam=1, ctc_weight=0.2), END)
+    spoken = heard((5, 1), (38, 3))
+    spoken.log_ctc_TV[:, 2] = np.log(1e-12)
+    assert searching.advance(searching.start(), spoken, final=True).best.tokens == (1, 2, 2)
