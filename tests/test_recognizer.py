@@ -63,7 +63,7 @@ def save_random_model(folder: Path, attention: str = "hs-dacs", seed: int = 5, p
         network=NetworkConfig(width=16, heads=2, feedforward=16, kernels=4),
         encoder=EncoderConfig(2, left_frames=5, centre_frames=3, right_frames=2),
         decoder=DecoderConfig(2, attention, energy_bias=-2.0),
-        decoding=DecodingConfig(lookahead_frames=5),
+        decoding=DecodingConfig(lookahead_frames=5, length_bonus=3.0),
         endpoint=EndpointConfig(pause_seconds=0.24, longest_seconds=0.8),
     )
     model = scrambled(Model(config, config.columns, VOCABULARY.size), seed)
