@@ -182,8 +182,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "after the utterance a text may end before a spike",
         "decoding/beam.py",
-        "return np.array([not self._has_spike(h, speech) for h in beam.live])",
-        "return np.ones(len(beam.live), bool)",
+        "ends_B |= [not self._has_spike(h, speech) for h in beam.live]",
+        "ends_B |= True",
         ("tests/decoding/test_beam.py::test_a_text_does_not_end_before_a_spike_that_is_left",),
     ),
     Mutation(

@@ -168,14 +168,17 @@ class Search:
             return _postponed(beam, step, prefers_B)
         return self._expand(beam, step, found.allowed(~ends_BK), speech)
 
-    def _also_end(self, beam: Beam, found: Candidates, speech: SpeechFrames) -> BoolArray | None:
-        """The hypotheses that end after the utterance even if this is none of the best candidates."""
+    def _also_end(self, beam: Beam, found: Candidates, speech: SpeechFrames) -> BoolArray:
+        """The hypotheses that end after the utterance even if this is none of the best candidates.
+
+        These are texts that have no spike left, and those that would end but for the boosts of hotwords.
+        """
+        ends_B = np.zeros(len(beam.live), bool)
         if self.config.policy == "gated" and self.config.ctc_weight:
-            return np.array([not self._has_spike(h, speech) for h in beam.live])
-        if not self.joint.lends:
-            return None
-        prefers_B: BoolArray = self.joint.settled(beam.live, found).argmax(1) == (found.token_BK == self.end).argmax(1)
-        return prefers_B
+            ends_B |= [not self._has_spike(h, speech) for h in beam.live]
+        if self.joint.lends:
+            ends_B |= self.joint.settled(beam.live, found).argmax(1) == (found.token_BK == self.end).argmax(1)
+        return ends_B
 
     def _has_spike(self, h: Hypothesis, speech: SpeechFrames) -> bool:
         """Whether CTC has written more tokens than the hypothesis, or one in frames that it has not attended to."""
