@@ -251,7 +251,7 @@ class Late(TableEngine):
 
 def test_the_best_hypothesis_does_not_wait_for_those_that_need_later_frames() -> None:
     config, log_ctc = DecodingConfig(beam=3, ctc_weight=0.0), some_ctc(0)
-    spikes = (0, 1, 2, 3)
+    spikes = (0, 4, 5, 6)
     for patience, tokens, live in ((4, 4, 3), (math.inf, 1, 3), (22, 1, 3)):
         searching = Search(Late(0, CLASSES), unlimited, config, END, patience_frames=patience)
         beam = searching.advance(searching.start(), heard(spikes, log_ctc, 12), final=False)

@@ -22,6 +22,7 @@ from reference.ctc import prefix_scores
 
 CLASSES, FRAMES = 5, 12
 END = CLASSES - 1
+WRITES = 6  # seed of a table whose best text has tokens
 LOG_CTC = np.log(np.random.default_rng(3).dirichlet([6.0, 1, 1, 1, 0.01], size=FRAMES))
 HOTWORDS = Hotwords.build([((1, 2), 2.0), ((3,), 1.0)], CLASSES)
 ALL = DecodingConfig(beam=400, ctc_weight=0.4, lm_weight=0.7, length_bonus=0.3, nbest=10)
@@ -172,7 +173,7 @@ def test_a_text_can_end_with_a_low_decoder_score() -> None:
 
 
 def test_confidences_are_posteriors_among_the_candidates() -> None:
-    searching = search(1, replace(ALL, beam=3, nbest=1))
+    searching = search(WRITES, replace(ALL, beam=3, nbest=1))
     h = finish(searching).best
     assert h.tokens
     assert len(h.confidences) == len(h.tokens)
@@ -186,10 +187,10 @@ def test_confidences_are_posteriors_among_the_candidates() -> None:
 def _joint(prefix: tuple[int, ...], token: int) -> float:
     """The score of a prefix with one token more, or with its end."""
     if token == END:
-        return score_of(1, prefix)["score"]
+        return score_of(WRITES, prefix)["score"]
     text = (*prefix, token)
-    parts, whole = score_of(1, text), score_of(1, (*text, 1))
-    engine, state = TableEngine(1, CLASSES), TableEngine(1, CLASSES).start_decoder(1)
+    parts, whole = score_of(WRITES, text), score_of(WRITES, (*text, 1))
+    engine, state = TableEngine(WRITES, CLASSES), TableEngine(WRITES, CLASSES).start_decoder(1)
     window = Window(np.array([NO_LIMIT]), np.array([FRAMES]), np.array([True]))
     attention = 0.0
     for before, after in itertools.pairwise((END, *text)):
