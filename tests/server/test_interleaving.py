@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -160,7 +161,13 @@ PER_STREAM = {Session, PcmStream, NativeStream, VoskStream, RealtimeStream, WebS
 def _live_objects() -> Counter[type]:
     """The objects that a stream holds, of all streams in this process."""
     gc.collect()
-    return Counter(type(one) for one in gc.get_objects() if type(one) in PER_STREAM)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # a tuple that another thread is building must not get a second reference
+    time.sleep(0.02)  # threads that wait with the former interval
+    try:
+        return Counter(type(one) for one in gc.get_objects() if type(one) in PER_STREAM)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _open_files() -> int:
