@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from augment import at_peak, augmented, finished, noise
 from label import readings
 from moonshine import BOS, RATE, Decoder, Encoder, Shape, Tokenizer, frames_of, mixed_precision
-from optimisation import Run, Schedule
+from optimisation import Run, Schedule, updates_of
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import (
@@ -315,7 +315,7 @@ def table(arguments: argparse.Namespace) -> None:
     encoder, name = Encoder.pretrained().eval(), "untrained"
     if arguments.checkpoint:
         encoder.load_state_dict(load_file(arguments.checkpoint / "model.safetensors"))
-        name = f"{json.loads((arguments.checkpoint / 'state.json').read_text())['updates']} updates"
+        name = f"{updates_of(arguments.checkpoint)} updates"
     chosen = fixed_subset(read_manifest(arguments.corpus, arguments.split), arguments.utterances)
     test = prepared(chosen, teacher, arguments.peak)
     sound = torch.from_numpy(np.concatenate([samples_of(u) for u in chosen[:4]]))

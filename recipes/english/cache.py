@@ -26,6 +26,7 @@ import torch
 from augment import augmented, finished, noise
 from label import FORMATTED, formatted, readings
 from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
+from optimisation import updates_of
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from speech import LABELS, RUNS, Utterance, batches, fixed_subset, levelled, padded, read_manifest, samples_of
@@ -131,7 +132,7 @@ def write(
     description = {"checkpoint": str(checkpoint), "size": SIZE, "updates": 0}
     if checkpoint is not None:
         encoder.load_state_dict(load_file(checkpoint / "model.safetensors"))
-        description["updates"] = json.loads((checkpoint / "state.json").read_text())["updates"]
+        description["updates"] = updates_of(checkpoint)
     (folder / "encoder.json").write_text(json.dumps(description))
     corpora = {u.id: (corpus, u.text) for corpus, u in chosen}
     index, began, processed = folder / "index.jsonl", time.monotonic(), 0.0

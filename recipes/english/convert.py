@@ -51,6 +51,7 @@ from moonshine import (
     rotary_table,
     rotate,
 )
+from optimisation import updates_of
 from safetensors.torch import load_file, save_file
 from speech import RUNS
 from torch import Tensor, nn
@@ -435,7 +436,7 @@ def table(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         decoder, updates = OnlineDecoder.pretrained(name, vocabulary).eval(), 0
         if (FOLDER / name / "model.safetensors").is_file():
             decoder.load_state_dict(load_file(FOLDER / name / "model.safetensors"))
-            updates = json.loads((FOLDER / name / "state.json").read_text())["updates"]
+            updates = updates_of(FOLDER / name)
         elif name != "softmax":
             continue
         (free, _), (right, read) = accuracy(decoder, test, False), accuracy(decoder, test, True)

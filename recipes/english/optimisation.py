@@ -91,7 +91,7 @@ class Run(Generic[M]):
         (self.folder / "state.json").write_text(json.dumps(state, indent=1))
 
     def _restore(self) -> None:
-        self.updates = int(json.loads((self.folder / "state.json").read_text())["updates"])
+        self.updates = updates_of(self.folder)
         tensors = load_file(self.folder / "training.safetensors")
         self.average.load_state_dict(load_file(self.folder / "model.safetensors"))
         with torch.no_grad():
@@ -102,6 +102,12 @@ class Run(Generic[M]):
                 moments: dict[str, Any] = {"exp_avg": tensors[f"first.{n}"], "exp_avg_sq": tensors[f"second.{n}"]}
                 self.optimiser.state[p] = {"step": torch.tensor(float(self.updates)), **moments}
         print(f"continued from {self.updates} updates", flush=True)
+
+
+def updates_of(checkpoint: Path) -> int:
+    """The number of updates of a checkpoint; 0 if `restore.py` made it from a model folder."""
+    state = checkpoint / "state.json"
+    return int(json.loads(state.read_text())["updates"]) if state.is_file() else 0
 
 
 @contextmanager

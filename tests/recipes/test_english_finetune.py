@@ -28,6 +28,7 @@ from finetune import (
     total,
 )
 from moonshine import HOP, LAYERS, WIDTH, Encoder, Shape
+from optimisation import updates_of
 from restore import encoder_state, recogniser_state
 from speech import Utterance
 from train import MECHANISM, Recogniser
@@ -50,6 +51,12 @@ def test_a_model_folder_s_weights_become_the_checkpoints_again() -> None:
             assert torch.equal(found[name][[0, *range(2, TOKENS)]], tensor[[0, *range(2, TOKENS)]])
         else:
             assert torch.equal(found[name], tensor), name
+
+
+def test_a_checkpoint_from_a_model_folder_has_no_updates(tmp_path: Path) -> None:
+    assert updates_of(tmp_path) == 0
+    (tmp_path / "state.json").write_text('{"updates": 450}')
+    assert updates_of(tmp_path) == 450
 
 
 @pytest.mark.parametrize("seed", range(8))
