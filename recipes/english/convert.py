@@ -61,7 +61,9 @@ FOLDER = RUNS / "convert"
 FRAMES = 6000  # of a batch
 RIDGE = 1e-3
 REACH, HALTING_WEIGHT = 1.1, 0.3
-EARLY, EARLY_SUM = 10, 0.4  # frames before a spike, and the sum that is allowed there
+AFTER, EARLY = 4, 1  # frames after a spike: by AFTER sums reach REACH, at EARLY they are at most EARLY_SUM
+EARLY_SUM = 0.9
+PLACED = 2  # from this layer on queries contain speech; the layers below it cannot know where a token ends
 THRESHOLD, LEAST_SUM = 0.5, 1e-6
 
 
@@ -343,19 +345,25 @@ def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
 
 
 def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor | None = None) -> Tensor:
-    """How much sums miss REACH at the limit, and exceed EARLY_SUM at EARLY frames before the spike; mean over layers.
+    """How much sums miss REACH soon after a token's spike, and exceed EARLY_SUM before that; mean over layers.
 
-    The end of the sentence may read to the end.
+    Without spikes sums have to reach REACH at the last frame. The end of the sentence may read to the end.
     """
     counted = (batch.targets >= 0) & (batch.targets != EOS)
     steps = counted.sum().clamp(min=1)
-    losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].sum() / steps for sums in running_BGLT]
-    if spikes_BL is not None:
-        frame = (spikes_BL - EARLY).clamp(min=0)[:, None, :, None]
-        for sums in running_BGLT:
-            before = F.pad(sums, (1, 0)).gather(-1, frame.expand(*sums.shape[:3], 1))[..., 0]
-            losses.append(F.relu(before.amax(1) - EARLY_SUM)[counted].sum() / steps)
+    if spikes_BL is None:
+        losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].sum() / steps for sums in running_BGLT]
+        return torch.stack(losses).sum() / len(running_BGLT)
+    losses = [F.relu(REACH - _at(sums, spikes_BL + AFTER).amin(1))[counted].sum() / steps for sums in running_BGLT]
+    for sums in running_BGLT[PLACED:]:
+        losses.append(F.relu(_at(sums, spikes_BL + EARLY).amax(1) - EARLY_SUM)[counted].sum() / steps)
     return torch.stack(losses).sum() / len(running_BGLT)
+
+
+def _at(sums_BGLT: Tensor, frames_BL: Tensor) -> Tensor:
+    """Sums over the frames up to and including these."""
+    frames = frames_BL.clamp(min=0, max=sums_BGLT.shape[-1] - 1)[:, None, :, None]
+    return sums_BGLT.gather(-1, frames.expand(*sums_BGLT.shape[:3], 1))[..., 0]
 
 
 @torch.no_grad()

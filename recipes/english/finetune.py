@@ -5,8 +5,9 @@
     python recipes/english/finetune.py evaluate
 
 CTC cannot become accurate on states that were made for attention, so the layers of the encoder learn too, but not its
-convolutions, its two lowest layers and the embedding. The loss is CTC, cross-entropy to the text, and the halting loss
-of `convert.py`. Limits of steps are as in `train.py`.
+convolutions, its two lowest layers and the embedding. The loss is CTC, the halting loss of `convert.py`, and
+cross-entropy to the text and to the probabilities of Moonshine, which reads each utterance whole and without
+augmentation, given the text. Limits of steps are as in `train.py`.
 
 A row is a stream: one utterance, or several with pauses, or background without text, after augmentation
 (`augment.py`). The encoder reads the whole row, in blocks of a size drawn for each row. Its states are then cut into
@@ -31,13 +32,23 @@ from augment import augmented, finished, noise
 from background import background
 from cache import development, labelled
 from convert import HALTING_WEIGHT, Batch, halting_loss, padded_batch
-from moonshine import FIELD, HOP, RATE, Encoder, Shape, frames_of, mixed_precision
+from moonshine import FIELD, HOP, LAYERS, RATE, Decoder, Encoder, Shape, frames_of, mixed_precision
 from optimisation import Run, Schedule, processes
 from safetensors.torch import load_file
 from score import word_error_rate
-from speech import RUNS, Utterance, levelled, samples_of
+from speech import RUNS, Utterance, levelled, padded, samples_of
 from torch import Tensor, nn
-from train import LOOKAHEADS, MECHANISM, Recogniser, ctc_loss, forced, lengths, token_limits
+from train import (
+    LOOKAHEADS,
+    MECHANISM,
+    Recogniser,
+    Teacher,
+    cross_entropy,
+    ctc_loss,
+    forced,
+    lengths,
+    token_limits,
+)
 from vocabulary import Vocabulary
 
 FOLDER = RUNS / "finetune"
@@ -60,6 +71,7 @@ SIZE = SHAPES[0][0]
 SECONDS = 96.0  # of speech in one update, over all processes
 UPDATES, RATE_MOST, EMA = 900, 2e-4, 0.99
 FASTER = {"recogniser.ctc.": 5.0}
+FASTER |= {f"recogniser.decoder.layers.{n}.energy_bias": 50.0 for n in range(LAYERS)}  # they place the halts
 FROZEN = 2  # lowest layers of the encoder; training them as well takes a fifth more time
 CTC_WEIGHT = 0.6
 LONGEST_STREAM, LONGEST_UTTERANCE = 26.0, 18.0  # seconds
@@ -69,11 +81,12 @@ SEED, SAVE_MINUTES, EVALUATE_UPDATES = 5, 4.0, 150
 
 
 class Span(NamedTuple):
-    """Part of a stream in samples, with its text."""
+    """Part of a stream in samples, with its text and its speech as recorded."""
 
     first: int
     end: int
     text: str
+    clean: np.ndarray
 
 
 class Model(nn.Module):
@@ -125,16 +138,16 @@ def stream(corpora: Corpora, rng: np.random.Generator) -> tuple[np.ndarray, list
     while True:
         if rng.random() < BACKGROUND:
             voices = [corpora.draw(rng) for _ in range(8)]
-            samples, text = background(voices, rng), ""
+            samples, text, clean = background(voices, rng), "", np.zeros(RATE, np.float32)
         else:
             utterance = corpora.draw(rng)
-            samples = levelled(samples_of(utterance)) * np.float32(10 ** (rng.normal(0, 2.5) / 20))
-            samples, text = augmented(samples, rng), utterance.text or ""
+            clean, text = levelled(samples_of(utterance)), utterance.text or ""
+            samples = augmented(clean * np.float32(10 ** (rng.normal(0, 2.5) / 20)), rng)
         if spans and place + len(samples) > most:
             break
         pause = int(rng.exponential(0.6) * RATE)
         parts += [samples, np.zeros(pause, np.float32)]
-        spans.append(Span(place, place + len(samples), text))
+        spans.append(Span(place, place + len(samples), text, clean))
         place += len(samples) + pause
         if place >= most:
             break
@@ -149,14 +162,15 @@ def joined(spans: Sequence[Span], end: int, rng: np.random.Generator) -> list[Sp
     for span in spans:
         last = found[-1] if found else None
         if last is not None and may_be_one(last, span) and rng.random() < 0.4:
-            found[-1] = Span(last.first, span.end, f"{last.text} {span.text}")
+            clean = np.concatenate([last.clean, np.zeros(span.first - last.end, np.float32), span.clean])
+            found[-1] = Span(last.first, span.end, f"{last.text} {span.text}", clean)
         else:
             found.append(span)
     wide, before = list[Span](), 0
     for span, after in zip(found, [*(s.first for s in found[1:]), end], strict=True):
         first = max(before, span.first - int(rng.uniform(0, LEAD) * RATE))
         before = span.end + int(min(after - span.end, rng.uniform(0, TRAIL) * RATE))
-        wide.append(Span(first, before, span.text))
+        wide.append(span._replace(first=first, end=before))
     return wide
 
 
@@ -167,10 +181,11 @@ def may_be_one(a: Span, b: Span) -> bool:
 
 
 class Piece(NamedTuple):
-    """States of an utterance and its tokens."""
+    """States of an utterance, its tokens, and its speech as recorded."""
 
     states: Tensor
     tokens: list[int]
+    clean: np.ndarray
 
 
 def pieces(
@@ -184,23 +199,27 @@ def pieces(
         shape = sizes[rng.choice(len(sizes), p=chances)]
         states = model.states(samples, shape, int(rng.integers(shape.centre)))
         for span in spans:
-            piece = Piece(states[span.first // HOP : span.end // HOP], vocabulary.encode(span.text))
+            piece = Piece(states[span.first // HOP : span.end // HOP], vocabulary.encode(span.text), span.clean)
             if len(piece.states) // 2 > 1.3 * len(piece.tokens) + 4:  # CTC needs room for every token
                 found.append(piece)
         processed += len(samples) / RATE
     return found
 
 
-def groups(found: Sequence[Piece], states: int = 2400) -> Iterator[Batch]:
-    """Utterances in batches of similar length, at most `states` with padding."""
+def groups(found: Sequence[Piece], states: int = 2400) -> Iterator[list[Piece]]:
+    """Utterances of similar length, at most `states` with padding."""
     group: list[Piece] = []
     for piece in sorted(found, key=lambda piece: len(piece.states)):
         if group and len(piece.states) * (len(group) + 1) > states:
-            yield padded_batch(*zip(*group, strict=True))
+            yield group
             group = []
         group.append(piece)
     if group:
-        yield padded_batch(*zip(*group, strict=True))
+        yield group
+
+
+def batch_of(group: Sequence[Piece]) -> Batch:
+    return padded_batch([piece.states for piece in group], [piece.tokens for piece in group])
 
 
 # --------------------------------------------------------------------------------------------------------------- loss
@@ -216,15 +235,32 @@ class Losses(NamedTuple):
     steps: int
 
 
-def batch_losses(recogniser: Recogniser, batch: Batch, lookahead: int) -> Losses:
+class WholeTeacher(Teacher):
+    """Moonshine as published: it reads whole utterances."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, rows: Sequence[int]) -> None:
+        super().__init__(decoder, rows)
+        self.encoder = encoder.eval()
+
+    @torch.no_grad()
+    def of(self, group: Sequence[Piece], batch: Batch) -> Tensor:
+        """Probabilities of the next token, given the text."""
+        samples, lengths = padded([piece.clean for piece in group])
+        with mixed_precision():
+            states = self.encoder.whole(samples, lengths).float()
+        seen = torch.arange(states.shape[1]) < torch.tensor([frames_of(int(n)) for n in lengths])[:, None]
+        return self.probabilities(self.layers(batch._replace(states=states, seen=seen))[-1])
+
+
+def batch_losses(recogniser: Recogniser, group: Sequence[Piece], lookahead: int, teacher: WholeTeacher) -> Losses:
+    batch = batch_of(group)
     frames, seen = recogniser.decoder.stack(batch.states, batch.seen)
     log_p = recogniser.ctc_log_probabilities(frames)
     limits = token_limits(log_p.detach(), batch, seen.sum(-1), lookahead)
     with mixed_precision():
         logits, step = recogniser.decoder(batch.inputs, frames, seen, True, limits)
-    counted = batch.targets >= 0
-    text = F.cross_entropy(logits[counted].float(), batch.targets[counted], reduction="sum")
-    tokens, steps = int(lengths(batch).sum()), int(counted.sum())
+    tokens, steps = int(lengths(batch).sum()), int((batch.targets >= 0).sum())
+    text = cross_entropy(logits, batch, teacher.of(group, batch)) * steps
     halting = halting_loss(step.running, batch, limits - lookahead)
     return Losses(ctc_loss(log_p, batch, seen) * max(1, tokens), text, halting * tokens, tokens, steps)
 
@@ -245,6 +281,7 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
         model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
     run = Run(model, Schedule(RATE_MOST, 50, arguments.updates, EMA, 0.01), FOLDER, FASTER)
+    teacher = WholeTeacher(Encoder.pretrained(), Decoder.pretrained(), vocabulary.rows)
     corpora, began = Corpora(), time.monotonic()
     rank, ranks, saved = dist.get_rank(), dist.get_world_size(), time.monotonic()
     print({name: len(found) for name, found in corpora.utterances.items()}, flush=True)
@@ -252,7 +289,8 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         start, rng = time.monotonic(), np.random.default_rng([SEED, run.updates, rank])
         lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
         found = pieces(run.model, corpora, vocabulary, SECONDS / ranks, rng)
-        ctc, text, halting = total([batch_losses(run.model.recogniser, b, lookahead) for b in groups(found)])
+        parts = [batch_losses(run.model.recogniser, group, lookahead, teacher) for group in groups(found)]
+        ctc, text, halting = total(parts)
         (CTC_WEIGHT * ctc + text + HALTING_WEIGHT * halting).backward()
         run.update()
         if rank:
@@ -288,8 +326,9 @@ def evaluate(model: Model, vocabulary: Vocabulary, count: int) -> dict[str, floa
     for corpus in dict.fromkeys(name for name, _ in chosen):
         rows = [u for name, u in chosen if name == corpus]
         states = [model.states(samples_of(u), shape, 0)[: frames_of(int(u.seconds * RATE))] for u in rows]
-        found = [Piece(s, vocabulary.encode(u.text or "")) for s, u in zip(states, rows, strict=True)]
-        given = forced(model.recogniser, list(groups(found)), LOOKAHEADS[0] + 2)
+        none = np.zeros(0, np.float32)
+        found = [Piece(s, vocabulary.encode(u.text or ""), none) for s, u in zip(states, rows, strict=True)]
+        given = forced(model.recogniser, list(map(batch_of, groups(found))), LOOKAHEADS[0] + 2)
         result |= {f"{corpus} {key}": value for key, value in given.items()}
         read = [vocabulary.decode(model.recogniser.read_ctc(s)) for s in states]
         result[f"{corpus} ctc"] = word_error_rate([u.text or "" for u in rows], read)

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 import torch
 from aligner import best_path as aligned
-from convert import EARLY, EARLY_SUM, REACH, THRESHOLD, Batch, OnlineDecoder, fit, halting_loss, padded_batch
+from convert import (
+    AFTER,
+    EARLY,
+    EARLY_SUM,
+    PLACED,
+    REACH,
+    THRESHOLD,
+    Batch,
+    OnlineDecoder,
+    fit,
+    halting_loss,
+    padded_batch,
+)
 from label import formatted
 from moonshine import WIDTH, Decoder, Encoder, Shape
 from train import CTC, Recogniser, Teacher, ctc_spikes, token_limits, unexplained
@@ -163,13 +175,19 @@ def test_unexplained_is_zero_for_equal_outputs_and_one_for_their_mean() -> None:
     assert unexplained([wanted, mean], [wanted, wanted], counted).tolist() == pytest.approx([0.0, 1.0])
 
 
-def test_sums_that_are_too_small_at_the_limit_or_too_large_before_the_spike_have_a_loss() -> None:
-    """One layer of one head; the last step is the end of the sentence, which is free."""
+def test_sums_that_are_too_small_after_the_spike_or_too_large_before_have_a_loss() -> None:
+    """Layers of one head; the last step is the end of the sentence, which is free."""
     batch = padded_batch([torch.zeros(60, WIDTH)], [[4, 5]])
-    spikes, frames = torch.tensor([[20, 20, 20]]), torch.arange(30)
-    on_time = torch.where(frames >= 20, REACH, 0.0).expand(1, 1, 3, 30)
-    assert halting_loss([on_time], batch, spikes) == 0
-    assert halting_loss([0.5 * on_time], batch, spikes) == pytest.approx(0.5 * REACH)
-    early = torch.where(frames >= 20 - EARLY - 1, REACH, 0.0).expand(1, 1, 3, 30)
-    assert halting_loss([early], batch, spikes) == pytest.approx(REACH - EARLY_SUM)
-    assert halting_loss([early], batch) == 0
+    spikes, frames = torch.tensor([[20, 20, 30]]), torch.arange(30)
+
+    def sums(from_frame: int) -> torch.Tensor:
+        return torch.where(frames >= from_frame, REACH, 0.0).expand(1, 1, 3, 30)
+
+    layers = PLACED + 1
+    for from_frame in (20 + EARLY + 1, 20 + AFTER):
+        assert halting_loss([sums(from_frame)] * layers, batch, spikes) == 0
+    assert halting_loss([0.5 * sums(0)] * layers, batch, spikes) == pytest.approx(0.5 * REACH)
+    assert halting_loss([sums(20 + AFTER + 1)] * layers, batch, spikes) == pytest.approx(REACH)
+    early = [sums(20 + EARLY)] * layers
+    assert halting_loss(early, batch, spikes) == pytest.approx((REACH - EARLY_SUM) / layers), "the lowest layers may"
+    assert halting_loss(early, batch) == 0
