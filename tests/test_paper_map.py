@@ -25,12 +25,13 @@ NETWORK = [
 TRAINING = [
     "corpora", "classes", "word pieces", "joint loss", "loss normalisation", "look-ahead in training",
     "truncation in training", "epochs", "patience", "schedule", "optimiser", "gradient clipping", "label smoothing",
-    "attention dropout", "batches", "averaging", "augmentation: speed", "augmentation: SpecAugment",
+    "attention dropout", "other dropout", "batches", "averaging", "augmentation: speed", "augmentation: SpecAugment",
     "gradient through the halt",
 ]  # fmt: skip
 DECODING = [
-    "utterances", "CTC in decoding", "beams", "pre-beam", "language models", "language model: use", "look-ahead",
-    "thresholds", "thresholds of Table 4", "synchronisation", "steps ended by M", "error rates", "r over a test set",
+    "utterances", "CTC in decoding", "beams", "pre-beam", "length of texts", "language models", "language model: use",
+    "look-ahead", "thresholds", "thresholds of Table 4", "synchronisation", "steps ended by M", "error rates",
+    "r over a test set",
 ]  # fmt: skip
 SYSTEMS = [
     "HMA", "MoChA", "MTA", "MMA-MoChA", "ACS", "CIF", "triggered attention: mechanism", "triggered attention: training",

@@ -8,8 +8,8 @@ earlier windows; see `headsync.nn.contextual_block`. *Full*: the whole utterance
 
 Positions are encoded in one of two ways, both the same in every window, so that the length of a stream has no limit.
 *Distance*: a learned bias per head and distance. The table is as long as a window; in full mode, larger distances have
-its outermost entry, which starts near 0. *Sinusoids*: added to the embedded frames by their position in the window, as
-in ESPnet; in full mode the window is the utterance.
+its outermost entry, which starts at -4 or more. *Sinusoids*: added to the embedded frames by their position in the
+window, as in ESPnet; in full mode the window is the utterance.
 
 Shapes: B rows, N windows, W frames of a window, T encoder frames, E width, H heads, D head width, Q queries, K keys.
 """
