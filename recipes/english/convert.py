@@ -1,16 +1,11 @@
-"""Convert Moonshine's softmax decoder into an online one: ACS, DACS or HS-DACS.
-
-    python recipes/english/convert.py hs-dacs --minutes 20    # fit, train, save runs/english/convert/hs-dacs
-    python recipes/english/convert.py table                   # accuracy of all conversions that exist
+"""Moonshine's softmax decoder as an online one: ACS, DACS or HS-DACS.
 
 The accumulation mechanisms weight a frame by p = sigmoid(energy) and stop when the running sum of p exceeds a
 threshold; softmax divides exp(energy) by its sum Z. p is close to softmax's weight if log Z is subtracted from the
 energy. log Z depends on the query only, and is fitted by an affine function of it: q . b + c. That is a bias of the key
-projection, which has no effect on softmax. Conversion:
-
-1. `fit`: one pass of the softmax decoder over some utterances gives b and c of each head by least squares.
-2. `train`: all layers but the embeddings are trained on the texts, first without halting, then with it. Cross-entropy
-   alone does not make steps halt, so the shortfall of a sum from REACH times the threshold is part of the loss.
+projection, which has no effect on softmax. `fit` finds b and c of each head by least squares, in one pass of the
+softmax decoder over some utterances; `train.py` trains the result. Cross-entropy alone does not make steps halt, so
+`halting_loss` is part of the loss.
 
 The weights of a step are divided by their sum, which the paper does not do: errors of the fit then do not scale the
 outputs. The joint threshold is THRESHOLD times the number of heads.
@@ -22,12 +17,8 @@ cross-attention are computed in float32 (energies of the upper layers reach 60),
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,17 +38,12 @@ from moonshine import (
     empty_cache,
     heads,
     merge,
-    mixed_precision,
     rotary_table,
     rotate,
 )
-from optimisation import updates_of
-from safetensors.torch import load_file, save_file
-from speech import RUNS
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
-FOLDER = RUNS / "convert"
 FRAMES = 6000  # of a batch
 RIDGE = 1e-3
 REACH, HALTING_WEIGHT = 1.1, 0.3
@@ -366,23 +352,6 @@ def _at(sums_BGLT: Tensor, frames_BL: Tensor) -> Tensor:
     return sums_BGLT.gather(-1, frames.expand(*sums_BGLT.shape[:3], 1))[..., 0]
 
 
-@torch.no_grad()
-def accuracy(decoder: OnlineDecoder, batches: Sequence[Batch], halting: bool) -> tuple[float, float]:
-    """Accuracy of the next token in per cent (teacher forcing), and the mean fraction of frames that a step reads."""
-    right = total = 0
-    read = []
-    for batch in batches:
-        frames, seen = decoder.stack(batch.states, batch.seen)
-        with mixed_precision():
-            logits, step = decoder(batch.inputs, frames, seen, halting)
-        counted = batch.targets >= 0
-        right += int((logits.argmax(-1) == batch.targets)[counted].sum())
-        total += int(counted.sum())
-        last = step.ends.amax(-1) / seen.sum(-1)[:, None]
-        read.append(float(last[counted].mean()))
-    return 100 * right / total, float(np.mean(read))
-
-
 def some_batches(name: str, count: int, vocabulary: Vocabulary, corpora: Sequence[str] = ()) -> list[Batch]:
     """Batches of a fixed choice of a cache's utterances."""
     states, rows = States(name), [row for row in read_index(name) if row["copy"] == 0 and row["text"]]
@@ -390,86 +359,3 @@ def some_batches(name: str, count: int, vocabulary: Vocabulary, corpora: Sequenc
     if not rows:
         raise SystemExit(f"cache {name} is empty; run `python recipes/english/cache.py` first")
     return [collate(part, states, vocabulary) for part in length_batches(rows, FRAMES, np.random.default_rng(0))]
-
-
-def train(decoder: OnlineDecoder, arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Train on the cache: without halting for the first third of the time, then with it."""
-    rows, states = [row for row in read_index(arguments.cache) if row["text"]], States(arguments.cache)
-    test = some_batches(arguments.test, 60, vocabulary)
-    decoder.embed_tokens.requires_grad_(False)
-    learned = [p for p in decoder.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(learned, arguments.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    rng, began, updates = np.random.default_rng(1), time.monotonic(), 0
-    while (spent := (time.monotonic() - began) / 60) < arguments.minutes:
-        for part in length_batches(rows, FRAMES, rng):
-            spent = (time.monotonic() - began) / 60
-            if spent > arguments.minutes:
-                break
-            halting = spent > arguments.minutes / 3
-            batch = collate(part, states, vocabulary)
-            frames, seen = decoder.stack(batch.states, batch.seen)
-            with mixed_precision():
-                logits, step = decoder(batch.inputs, frames, seen, halting)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), label_smoothing=0.05)
-            loss = loss + HALTING_WEIGHT * halting_loss(step.running, batch)
-            loss.backward()
-            nn.utils.clip_grad_norm_(learned, 1.0)
-            updates += 1
-            for group in optimiser.param_groups:
-                group["lr"] = arguments.rate * min(1.0, updates / 20) * max(0.05, 1 - (spent / arguments.minutes) ** 2)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            if updates % 40 == 0:
-                right, read = accuracy(decoder, test, halting)
-                record = {"updates": updates, "minutes": round(spent, 1), "halting": halting}
-                record |= {"loss": round(float(loss.detach()), 3), "right": round(right, 1), "read": round(read, 2)}
-                print(json.dumps(record), flush=True)
-                save(decoder, FOLDER / arguments.mechanism, record)
-    right, read = accuracy(decoder, test, True)
-    save(decoder, FOLDER / arguments.mechanism, {"updates": updates, "right": right, "read": read})
-
-
-def save(decoder: OnlineDecoder, folder: Path, record: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({n: p.detach().clone() for n, p in decoder.state_dict().items()}, folder / "model.part")
-    (folder / "model.part").replace(folder / "model.safetensors")
-    (folder / "state.json").write_text(json.dumps(record, indent=1))
-
-
-def table(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    """Accuracy of the softmax decoder and of all conversions on cached development states."""
-    test = some_batches(arguments.test, 60, vocabulary)
-    print("| mechanism | updates | right without halting | right | frames read |\n|---|---|---|---|---|")
-    for name in MECHANISMS:
-        decoder, updates = OnlineDecoder.pretrained(name, vocabulary).eval(), 0
-        if (FOLDER / name / "model.safetensors").is_file():
-            decoder.load_state_dict(load_file(FOLDER / name / "model.safetensors"))
-            updates = updates_of(FOLDER / name)
-        elif name != "softmax":
-            continue
-        (free, _), (right, read) = accuracy(decoder, test, False), accuracy(decoder, test, True)
-        print(f"| {name} | {updates} | {free:.1f} % | {right:.1f} % | {100 * read:.0f} % |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mechanism", choices=[*MECHANISMS, "table"])
-    parser.add_argument("--cache", default="train")
-    parser.add_argument("--test", default="dev", help="cache to measure on")
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--rate", type=float, default=5e-4)
-    parser.add_argument("--fit", type=int, default=200, help="utterances for the biases")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    vocabulary = Vocabulary()
-    if arguments.mechanism == "table":
-        table(arguments, vocabulary)
-        return
-    decoder = OnlineDecoder.pretrained(arguments.mechanism, vocabulary)
-    explained = fit(decoder, some_batches(arguments.cache, arguments.fit, vocabulary))
-    print("variance of log Z explained, by layer:", [round(value, 3) for value in explained], flush=True)
-    train(decoder, arguments, vocabulary)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,8 @@
     python recipes/english/train.py whole             # starts from it; continues from runs/english/train/last
     torchrun --nproc-per-node 2 recipes/english/train.py layers   # the batches shared by two processes
     python recipes/english/train.py evaluate          # WER of CTC alone and of the decoder alone on cached dev states
+    python recipes/english/train.py layers --mechanism dacs --ctc runs/english/train/last     # to compare mechanisms
+    python recipes/english/train.py table             # of all mechanisms that were trained, and Moonshine's decoder
 
 The decoder starts from Moonshine's with fitted biases (`convert.fit`). CTC and decoder share the pruned vocabulary and
 the frames: pairs of states, one every 48 ms. CTC has one feed-forward block and the decoder's embedding as output
@@ -20,6 +22,10 @@ and the difference of the layers' outputs.
 
 The rate rises, stays constant, and falls to zero over the last third of the updates; the moving average of the weights
 is evaluated and saved. The encoder is frozen: its states come from `cache.py`.
+
+With `--mechanism` the folders are runs/english/train/MECHANISM-layers and MECHANISM-whole. With `--ctc`, CTC and the
+layer that joins states start from a checkpoint and limits are used from the first update, so that only the decoders of
+different mechanisms differ.
 """
 
 from __future__ import annotations
@@ -36,16 +42,16 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from cache import States, length_batches, read_index
-from convert import HALTING_WEIGHT, Batch, OnlineDecoder, collate, fit, halting_loss, some_batches
+from convert import HALTING_WEIGHT, MECHANISMS, Batch, OnlineDecoder, collate, fit, halting_loss, some_batches
 from moonshine import FAR, INNER, WIDTH, Decoder, empty_cache, key_mask, mixed_precision
-from optimisation import Run, Schedule, processes
+from optimisation import Run, Schedule, processes, updates_of
 from safetensors.torch import load_file
 from score import word_error_rate
 from speech import RUNS
 from torch import Tensor, nn
 from vocabulary import Vocabulary
 
-FOLDERS = {"layers": RUNS / "train/layers", "whole": RUNS / "train/last"}
+STAGES = {"layers": RUNS / "train/layers", "whole": RUNS / "train/last"}
 UPDATES = {"layers": 1500, "whole": 700}
 RATES = {"layers": 5e-4, "whole": 1.5e-4}
 MECHANISM = "hs-dacs"
@@ -296,34 +302,84 @@ def evaluate(model: Recogniser, vocabulary: Vocabulary, name: str, count: int) -
     return {key: round(value, 3) for key, value in found.items()}
 
 
-def start(stage: str, folder: Path, vocabulary: Vocabulary, cache: str) -> Recogniser:
+@torch.no_grad()
+def teacher_forced(teacher: Teacher, model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[str, float]:
+    """As `forced`, of Moonshine's softmax decoder with the limits of a model."""
+    total = right = steps = 0.0
+    for batch in batches:
+        frames, seen = model.decoder.stack(batch.states, batch.seen)
+        limits = token_limits(model.ctc_log_probabilities(frames), batch, seen.sum(-1), lookahead)
+        p = teacher.probabilities(teacher.layers(batch, limits)[-1])
+        counted = batch.targets >= 0
+        total -= float(p.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0][counted].clamp(min=1e-9).log().sum())
+        right += int((p.argmax(-1) == batch.targets)[counted].sum())
+        steps += int(counted.sum())
+    return {"cross-entropy": total / steps, "accuracy": 100 * right / steps}
+
+
+def table(vocabulary: Vocabulary, name: str) -> None:
+    """Loss and accuracy of the next token given the text, of Moonshine's decoder and of each mechanism."""
+    lookahead = LOOKAHEADS[0] + 2
+    teacher: Teacher | None = Teacher(Decoder.pretrained(), vocabulary.rows)
+    sets = {c: some_batches(name, 40, vocabulary, [c]) for c in ("librispeech", "commonvoice")}
+    print(f"| mechanism | updates | {' | '.join(sets)} |\n|---|---|---|---|")
+    for mechanism in MECHANISMS:
+        for stage in STAGES:
+            folder = folder_of(stage, mechanism)
+            if not (folder / "model.safetensors").is_file():
+                continue
+            model = Recogniser(mechanism, len(vocabulary)).eval()
+            model.load_state_dict(load_file(folder / "model.safetensors"))
+            if teacher is not None:
+                found = [teacher_forced(teacher, model, batches, lookahead) for batches in sets.values()]
+                print(f"| softmax (Moonshine) | | {_cells(found)} |")
+                teacher = None
+            found = [forced(model, batches, lookahead) for batches in sets.values()]
+            print(f"| {mechanism}, {stage} | {updates_of(folder)} | {_cells(found)} |", flush=True)
+
+
+def _cells(found: Sequence[dict[str, float]]) -> str:
+    return " | ".join(f"{one['cross-entropy']:.3f}, {one['accuracy']:.1f} %" for one in found)
+
+
+def folder_of(stage: str, mechanism: str | None) -> Path:
+    return STAGES[stage] if mechanism is None else RUNS / "train" / f"{mechanism}-{stage}"
+
+
+def start(arguments: argparse.Namespace, folder: Path, vocabulary: Vocabulary) -> Recogniser:
     """The network before the first update of a stage; a run that continues reads its own weights."""
-    recogniser = Recogniser(MECHANISM, len(vocabulary))
+    mechanism = arguments.mechanism or MECHANISM
+    recogniser, before = Recogniser(mechanism, len(vocabulary)), folder_of("layers", arguments.mechanism)
     if (folder / "state.json").is_file():
         return recogniser
-    if stage == "layers":
-        return Recogniser.converted(MECHANISM, vocabulary, cache)
-    if not (FOLDERS["layers"] / "model.safetensors").is_file():
-        raise SystemExit(f"{FOLDERS['layers']}: not found; run `python recipes/english/train.py layers` first")
-    recogniser.load_state_dict(load_file(FOLDERS["layers"] / "model.safetensors"))
+    if arguments.stage == "whole":
+        if not (before / "model.safetensors").is_file():
+            raise SystemExit(f"{before}: not found; run `python recipes/english/train.py layers` first")
+        recogniser.load_state_dict(load_file(before / "model.safetensors"))
+        return recogniser
+    recogniser = Recogniser.converted(mechanism, vocabulary, arguments.cache)
+    if arguments.ctc:
+        given = load_file(arguments.ctc / "model.safetensors")
+        recogniser.load_state_dict({n: p for n, p in given.items() if n.startswith(("ctc.", "decoder.stack."))}, False)
     return recogniser
 
 
 def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
     """Make all updates of a stage, with as many passes over the cache as needed."""
-    stage, folder = arguments.stage, arguments.folder or FOLDERS[arguments.stage]
-    model = start(stage, folder, vocabulary, arguments.cache)
+    stage, folder = arguments.stage, arguments.folder or folder_of(arguments.stage, arguments.mechanism)
+    model = start(arguments, folder, vocabulary)
     model.decoder.embed_tokens.requires_grad_(False)
     rate = arguments.rate or RATES[stage]
     schedule = Schedule(rate, 50, arguments.updates or UPDATES[stage], EMA, 0.01)
     run = Run(model, schedule, folder, {"ctc.": CTC_RATE / rate})
     saved, teacher = time.monotonic(), Teacher(Decoder.pretrained(), vocabulary.rows)
+    unlimited = 0 if arguments.ctc else UNLIMITED
     for batch in endless(arguments.cache, run.updates, vocabulary):
         if run.is_over:
             break
         lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
         if stage == "layers":
-            losses = run.model.layer_losses(batch, lookahead if run.updates >= UNLIMITED else None, teacher)
+            losses = run.model.layer_losses(batch, lookahead if run.updates >= unlimited else None, teacher)
         else:
             losses = run.model.whole_losses(batch, lookahead, teacher)
         losses.joint.backward()
@@ -358,7 +414,9 @@ def endless(name: str, updates: int, vocabulary: Vocabulary) -> Iterator[Batch]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=[*FOLDERS, "evaluate"])
+    parser.add_argument("stage", choices=[*STAGES, "evaluate", "table"])
+    parser.add_argument("--mechanism", choices=[*MECHANISMS])
+    parser.add_argument("--ctc", type=Path, help="folder of a checkpoint with a trained CTC")
     parser.add_argument("--cache", default="train")
     parser.add_argument("--test", default="dev", help="cache to measure on")
     parser.add_argument("--updates", type=int)
@@ -368,9 +426,12 @@ def main() -> None:
     torch.set_num_threads(1)
     vocabulary = Vocabulary()
     if arguments.stage == "evaluate":
-        model = Recogniser(MECHANISM, len(vocabulary)).eval()
-        model.load_state_dict(load_file((arguments.folder or FOLDERS["whole"]) / "model.safetensors"))
+        model = Recogniser(arguments.mechanism or MECHANISM, len(vocabulary)).eval()
+        folder = arguments.folder or folder_of("whole", arguments.mechanism)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
         print(json.dumps(evaluate(model, vocabulary, arguments.test, 100)))
+    elif arguments.stage == "table":
+        table(vocabulary, arguments.test)
     else:
         with processes():
             train(arguments, vocabulary)
