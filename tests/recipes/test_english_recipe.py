@@ -12,7 +12,6 @@ from convert import (
     AFTER,
     EARLY,
     EARLY_SUM,
-    PLACED,
     REACH,
     THRESHOLD,
     Batch,
@@ -183,11 +182,10 @@ def test_sums_that_are_too_small_after_the_spike_or_too_large_before_have_a_loss
     def sums(from_frame: int) -> torch.Tensor:
         return torch.where(frames >= from_frame, REACH, 0.0).expand(1, 1, 3, 30)
 
-    layers = PLACED + 1
     for from_frame in (20 + EARLY + 1, 20 + AFTER):
-        assert halting_loss([sums(from_frame)] * layers, batch, spikes) == 0
-    assert halting_loss([0.5 * sums(0)] * layers, batch, spikes) == pytest.approx(0.5 * REACH)
-    assert halting_loss([sums(20 + AFTER + 1)] * layers, batch, spikes) == pytest.approx(REACH)
-    early = [sums(20 + EARLY)] * layers
-    assert halting_loss(early, batch, spikes) == pytest.approx((REACH - EARLY_SUM) / layers), "the lowest layers may"
+        assert halting_loss([sums(from_frame)] * 2, batch, spikes) == 0
+    assert halting_loss([0.5 * sums(0)] * 2, batch, spikes) == pytest.approx(0.5 * REACH)
+    assert halting_loss([sums(20 + AFTER + 1)] * 2, batch, spikes) == pytest.approx(REACH)
+    early = [sums(20 + EARLY)] * 2
+    assert halting_loss(early, batch, spikes) == pytest.approx(REACH - EARLY_SUM)
     assert halting_loss(early, batch) == 0
