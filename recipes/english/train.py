@@ -269,7 +269,7 @@ def cross_entropy(logits_BLV: Tensor, batch: Batch, soft_BLV: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[str, float]:
+def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int, halting: bool = True) -> dict[str, float]:
     """Cross-entropy and accuracy of the next token, given the text, at one look-ahead."""
     total = right = steps = 0.0
     for batch in batches:
@@ -277,7 +277,7 @@ def forced(model: Recogniser, batches: Sequence[Batch], lookahead: int) -> dict[
         log_p = model.ctc_log_probabilities(frames)
         limits = token_limits(log_p, batch, seen.sum(-1), lookahead)
         with mixed_precision():
-            logits, _ = model.decoder(batch.inputs, frames, seen, True, limits)
+            logits, _ = model.decoder(batch.inputs, frames, seen, halting, limits)
         counted = batch.targets >= 0
         total += float(F.cross_entropy(logits[counted].float(), batch.targets[counted], reduction="sum"))
         right += int((logits.argmax(-1) == batch.targets)[counted].sum())
