@@ -58,8 +58,6 @@ _ANY_ENGINE = ("engine", "auto")
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a run."""
-
     before: int  # utterances that earlier runs have transcribed
     transcribed: int
     failed: int

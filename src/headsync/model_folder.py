@@ -206,7 +206,6 @@ def verify_checksums(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -40,7 +40,6 @@ def perplexity(
 
 
 def rows(measured: Perplexity) -> list[tuple[str, str]]:
-    """The figures, formatted."""
     left_out = f", {measured.left_out} left out" if measured.left_out else ""
     unknown = f", {measured.unknown / max(1, measured.tokens):.2%} of them unknown" if measured.unknown else ""
     return [

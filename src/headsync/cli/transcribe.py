@@ -30,8 +30,6 @@ _option = partial(typer.Option, rich_help_panel="Transcribe a manifest")
 
 @dataclass(frozen=True)
 class _BatchOptions:
-    """Transcription of a whole manifest."""
-
     manifest: Annotated[Path | None, _option(help="Transcribe all utterances of a manifest instead of files.")] = None
     out: Annotated[
         Path | None, _option(help="Output, JSON lines; NAME-transcripts.jsonl in the working folder by default.")

@@ -25,8 +25,6 @@ _axis = partial(typer.Option, rich_help_panel="Delay budgets to measure, in ever
 
 @dataclass(frozen=True)
 class BudgetGrid:
-    """The values of each setting of a delay budget."""
-
     lookahead_ms: Annotated[list[float], _axis(help="Lookahead limit M in milliseconds.")] = field(
         default_factory=lambda: [160.0, 320.0, 640.0]
     )
@@ -50,8 +48,6 @@ class BudgetGrid:
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """The choice of a point, and where it goes."""
-
     most_delay: Annotated[
         float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
     ] = None

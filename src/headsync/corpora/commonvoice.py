@@ -29,8 +29,6 @@ NO_SPEAKERS = "This release has no speaker ids: speakers of train, dev and test 
 
 
 class _Clip(NamedTuple):
-    """A row of a list."""
-
     id: str  # the name of the clip without its suffix
     audio: Path
     text: str

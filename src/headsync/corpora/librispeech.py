@@ -71,7 +71,6 @@ def _part(folder: Path) -> Part:
 
 
 def _add_chapter(part: Part, chapter: Path) -> None:
-    """Add the utterances and problems of one chapter."""
     audio = {path.stem: path for path in sorted(chapter.glob("*.flac"))}
     texts, named = read_transcripts(sorted(chapter.glob("*.trans.txt")), part.name, part.problems)
     speaker = chapter.parent.name

@@ -80,8 +80,6 @@ class Part:
 
 
 class CheckedAudio(NamedTuple):
-    """The audio file of an utterance and its length."""
-
     audio: Path
     seconds: float
 

@@ -31,8 +31,6 @@ class Classes(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The size of a part."""
-
     utterances: int
     seconds: float
     speakers: int
@@ -49,8 +47,6 @@ class Size(NamedTuple):
 
 
 class CorpusReport(NamedTuple):
-    """The result of one run."""
-
     corpus: str
     source: str
     sizes: dict[str, Size]

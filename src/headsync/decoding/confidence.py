@@ -21,8 +21,6 @@ EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)  # narrow where most words ar
 
 
 class ScoredWord(NamedTuple):
-    """A word of a transcript: its confidence, and whether it is correct."""
-
     confidence: float
     right: bool
 
@@ -45,7 +43,6 @@ class Calibration(NamedTuple):
 
 
 def calibrated(confidence: float, scale: float, offset: float) -> float:
-    """A confidence after calibration."""
     return float(_sigmoid(scale * _log_odds(np.array(confidence)) + offset))
 
 

@@ -33,7 +33,6 @@ class Block(NamedTuple):
     time_seconds: float  # the audio that it required; inf: the end of the stream
 
     def without_first(self, count: int) -> Block:
-        """The rest of the block."""
         memory = Memory(*(part[:, :, :, count:] for part in self.memory))
         return self._replace(log_ctc_TV=self.log_ctc_TV[count:], memory=memory, level_T=self.level_T[count:])
 

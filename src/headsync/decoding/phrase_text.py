@@ -25,8 +25,6 @@ Readings = dict[int, Labels]  # by node
 
 @dataclass(frozen=True)
 class PhraseText:
-    """The printed form of texts."""
-
     vocabulary: Vocabulary
     phrases: Phrases | None  # None: unchanged
 
@@ -103,7 +101,6 @@ def _crossed(phrases: Phrases, state: PhraseState, readings: Readings) -> Readin
 
 
 def common_prefix(texts: Sequence[tuple[N, ...]]) -> tuple[N, ...]:
-    """The beginning that all texts share."""
     first, last = min(texts), max(texts)  # all others lie between them in alphabetical order
     differs = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:differs]

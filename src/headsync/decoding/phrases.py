@@ -61,8 +61,6 @@ Moves = dict[int, tuple[int, int]]  # a node -> its cost, and the node before it
 
 
 class PhraseState(NamedTuple):
-    """The state of a text in the automaton."""
-
     gap: int
     costs: Costs
 
@@ -119,7 +117,6 @@ class Phrases:
         return _best(self._sources(state.costs, begins=True))
 
     def end_cost(self, state: PhraseState) -> float:
-        """The cost of an end."""
         complete = [cost for node, (cost, _) in self.crossed(state).items() if node == BETWEEN]
         nothing = [cost + (state.gap == POINTED_AGAIN) for node, cost in state.costs if node == NOTHING]
         if not self.unknown:

@@ -286,7 +286,6 @@ class TriggeredSearch:
         return sorted(prefixes, key=lambda prefix: -prefix.h.ctc)[: self.config.beam]
 
     def _finish(self, beam: TriggeredBeam, speech: SpeechFrames) -> TriggeredBeam:
-        """End all texts."""
         answers = self._ask(beam.prefixes, speech, NO_LIMIT)
         ended = [self._ended(prefix, answers[prefix.h.tokens]) for prefix in beam.prefixes]
         if self.language and self.config.lm_weight and self.config.lm_use == "rescoring":

@@ -114,7 +114,6 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
 
 
 def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The weights in half precision."""
     with np.errstate(over="ignore"):
         halves = {name: each.astype(np.float16) for name, each in weights.items()}
     for name, each in halves.items():

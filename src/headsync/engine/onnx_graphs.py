@@ -34,8 +34,6 @@ class PoolLayer(NamedTuple):
 
 
 class _Graph(nn.Module):
-    """The base class of graphs."""
-
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model

@@ -45,8 +45,6 @@ PIECE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class UtteranceResult:
-    """The result of one utterance."""
-
     id: str
     speaker: str
     reference: str

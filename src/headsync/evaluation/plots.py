@@ -37,8 +37,6 @@ INK, HALT = "Blues", "#c8102e"
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention weights of one utterance."""
-
     mechanism: str
     text: str
     labels: tuple[str, ...]  # the token of each step

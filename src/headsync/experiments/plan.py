@@ -52,8 +52,6 @@ Settings = Mapping[str, Any]  # "table.key" -> value
 
 
 class _ValueType(NamedTuple):
-    """The type of a value: its description in messages, and a test."""
-
     description: str
     fits: Callable[[Any], bool]
 
@@ -119,8 +117,6 @@ class System:
 
 
 class Training(NamedTuple):
-    """A model to train: its name, its settings and a seed."""
-
     name: str
     settings: Settings
     seed: int = 1
@@ -129,8 +125,6 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The content of a comparison file."""
-
     recipe: Path
     folder: Path
     tests: Mapping[str, Path]
@@ -148,7 +142,6 @@ class Comparison:
     title: str = ""
 
     def system(self, name: str) -> System:
-        """The system of that name."""
         return next(system for system in self.systems if system.name == name)
 
     def settings_of(self, choice: System) -> Settings:

@@ -30,8 +30,6 @@ _LOOKED_AT = 20  # utterances for the table of heads
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under named columns, with notes below."""
-
     name: str
     title: str
     columns: tuple[str, ...]
@@ -142,7 +140,6 @@ def _heads(runs: Runs, system: System, utterances: Sequence[Utterance]) -> dict[
 
 
 def _measure_system(runs: Runs, system: System, test: str, alone: bool = False) -> Row:
-    """All seeds of a system on a test set."""
     settings = runs.tuned(system)
     return Row(system, [runs.measured(system.name, model, test, settings, alone) for model in seeds_of(runs, system)])
 

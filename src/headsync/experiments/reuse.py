@@ -67,7 +67,6 @@ def settings_of(run: Path) -> Config | None:
 
 
 def write_done(run: Path, record: dict[str, Any]) -> None:
-    """Record that a run is complete."""
     write_atomically(run / _DONE, json.dumps(record, indent=1).encode())
 
 

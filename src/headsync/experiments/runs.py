@@ -38,8 +38,6 @@ ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a we
 
 @dataclass(frozen=True)
 class SystemResult:
-    """The result of a system on a test set."""
-
     error_rate: float
     errors: int
     words: int

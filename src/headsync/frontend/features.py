@@ -33,7 +33,6 @@ _PIECE_SAMPLES = 30 * SAMPLE_RATE  # the extractor needs a Python list: bounds i
 
 
 def start() -> FloatArray:
-    """The state before the first sample."""
     return np.zeros(0, dtype=np.float32)
 
 
@@ -80,7 +79,6 @@ class Features:
         return self.pitch.delay_samples if self.pitch else 0
 
     def start(self) -> FeatureState:
-        """The state before the first sample."""
         return FeatureState(start(), np.zeros((0, NUM_MEL), np.float32), self.pitch.start() if self.pitch else None)
 
     def step(self, samples: FloatArray, state: FeatureState, final: bool = False) -> tuple[FloatArray, FeatureState]:

@@ -34,7 +34,6 @@ class Layer:
     bias_G: FloatArray
 
     def step(self, x_BE: FloatArray, hidden_BE: FloatArray, cell_BE: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The next hidden and cell states."""
         gates = np.concatenate([x_BE, hidden_BE], axis=1) @ self.weight_EG + self.bias_G
         into, forget, new, out = np.split(gates, 4, axis=1)
         cell = _sigmoid(forget) * cell_BE + _sigmoid(into) * np.tanh(new)
@@ -52,7 +51,6 @@ class LstmModel:
 
     @classmethod
     def load(cls, folder: LanguageFolder) -> LstmModel:
-        """The network of a model folder."""
         language, classes = folder.config.language, folder.vocabulary.size
         try:
             w = load_file(folder.weights)

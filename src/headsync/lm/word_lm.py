@@ -60,8 +60,6 @@ class _SpelledPrefix:
 
 
 class _SpellingState(NamedTuple):
-    """The state of this scorer."""
-
     history: State  # of the word model, after the last whole word
     ahead: State  # the same after the word being spelled, if it is a word
     prefix_B: npt.NDArray[np.object_]

@@ -118,7 +118,6 @@ class DecoderLayer(nn.Module):
     def attend_to_frames(
         self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
-        """Cross-attention of one step."""
         context, attended = self.cross.step(self.norm_cross(x_BE), *memory, state, window)
         return x_BE + context, attended
 
@@ -152,7 +151,6 @@ class Decoder(nn.Module):
         return [layer for layer in self.layers if layer.attends]
 
     def set_phase(self, phase: Phase) -> None:
-        """Set the phase of training."""
         for layer in self.attending:
             layer.cross.mechanism.phase = phase
 
@@ -231,7 +229,6 @@ class Decoder(nn.Module):
         )
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Embeddings of tokens at these places."""
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
 

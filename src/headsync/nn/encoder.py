@@ -54,7 +54,6 @@ class BlockWindow(NamedTuple):
 
     @property
     def kept(self) -> slice:
-        """The slice of the centre."""
         return slice(self.left, self.left + self.centre)
 
 

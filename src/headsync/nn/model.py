@@ -85,6 +85,5 @@ class Model(nn.Module):
 
 
 def build_decoder(config: Config, classes: int) -> Decoder:
-    """The decoder of a model."""
     of_family = RotaryDecoder if config.network.family == "moonshine" else Decoder
     return of_family(config.decoder, config.network, classes)

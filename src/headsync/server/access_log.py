@@ -109,7 +109,6 @@ def note_stream(scope: Scope, protocol: str, outcome: str, audio_seconds: float,
 
 
 def request_id(scope: Scope) -> str:
-    """The id of a request or stream."""
     return str(scope.get(RECORD, {}).get("id", "-"))
 
 

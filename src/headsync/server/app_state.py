@@ -29,8 +29,6 @@ class Access:
 
 
 class AppState:
-    """The state of one server process."""
-
     def __init__(
         self,
         services: Sequence[ModelService],
@@ -64,7 +62,6 @@ class AppState:
         return self.service(options.model).open_session(options, self.limits)
 
     async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run blocking work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:

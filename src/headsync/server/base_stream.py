@@ -76,7 +76,6 @@ class BaseStream(Generic[M]):
             return self.end(error)
 
     def receive(self, message: M) -> Reply:
-        """The reply to one message."""
         try:
             return self._answer(message)
         except StreamError as error:

@@ -54,8 +54,6 @@ class _Call:
 
 
 class _DecodeArguments(NamedTuple):
-    """The arguments of `decode`."""
-
     tokens_B: IntArray
     memory: Memory
     state: State
@@ -74,7 +72,6 @@ class BatchingEngine:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls."""
         return len(self._waiting)
 
     def start_front(self, batch: int) -> State:

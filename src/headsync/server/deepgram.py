@@ -28,8 +28,6 @@ CHANNEL = [0, 1]  # the first channel of one
 
 @dataclass(frozen=True)
 class ListenOptions:
-    """The query of a connection."""
-
     sample_rate: int
     options: SessionOptions
     interim_results: bool = False
@@ -72,8 +70,6 @@ def _hotword(value: str) -> tuple[str, float]:
 
 
 class DeepgramStream(BaseStream[str | bytes]):
-    """One connection to `/v1/listen`."""
-
     name = "deepgram"
 
     def __init__(

@@ -56,7 +56,6 @@ def require(condition: bool, message: str) -> None:
 
 
 def unknown_model(name: str, served: Sequence[str]) -> StreamError:
-    """The error for a model name that is not served."""
     names = ", ".join(f'"{one}"' for one in served)
     return StreamError("model", f'There is no model "{name}"; this server has {names}.')
 

@@ -23,8 +23,6 @@ CLIENTS = "headsync.clients"  # key of the clients, as `StreamLimiter` counts th
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one process."""
-
     streams: int = 100  # open at the same time, including transcriptions of recordings
     client_streams: int | None = None  # of one client, including connections without a message; None: no limit
     client_connections: int | None = None  # new requests and connections of one client in a minute; None: no limit

@@ -77,8 +77,6 @@ TRANSCRIPTION_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class TranscriptionJob:
-    """Recognises an uploaded file."""
-
     def __init__(self, state: AppState, model: str, file: UploadFile, scope: Scope) -> None:
         self._state, self._model, self.scope = state, model, scope
         self._file, self._filename = file.file, file.filename or "file"

@@ -71,14 +71,12 @@ class PcmStream:
         )
 
     def push(self, data: bytes) -> list[Event]:
-        """Push any number of bytes."""
         data = self._incomplete + data
         complete = len(data) - len(data) % self._dtype.itemsize
         self._incomplete = data[complete:]
         return self.push_samples(np.frombuffer(data[:complete], self._dtype))
 
     def push_samples(self, samples: npt.NDArray[np.float32 | np.int16]) -> list[Event]:
-        """Push any number of samples."""
         return self._timed(lambda: self._session.push(samples, self._rate))
 
     def finish(self) -> list[Event]:

@@ -56,8 +56,6 @@ START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords", "phrases"
 
 
 class NativeStream(BaseStream[str | bytes]):
-    """One connection to `/v1/stream`."""
-
     name = "stream"
 
     def __init__(
@@ -177,7 +175,6 @@ def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, SessionOptions]:
 
 
 def read_phrases(given: Any, name: str) -> tuple[str, ...]:
-    """A phrase list in a message."""
     if not isinstance(given, list) or not all(isinstance(phrase, str) for phrase in given):
         raise ConfigError(f'{name} must be a list of texts, for example ["yes", "no"]')
     return tuple(given)

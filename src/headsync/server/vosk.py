@@ -58,8 +58,6 @@ def _read_words(given: Any) -> tuple[str, ...]:
 
 
 class VoskStream(BaseStream[str | bytes]):
-    """One connection of a vosk-server client."""
-
     name = "vosk"
 
     def __init__(self, open_session: OpenSession, limits: Limits) -> None:

@@ -19,8 +19,6 @@ PAUSE_SECONDS = 1.0  # a pause of this length ends a cue
 
 
 class Cue(NamedTuple):
-    """One subtitle line with its start and end."""
-
     text: str
     start_seconds: float
     end_seconds: float

@@ -68,8 +68,6 @@ class DevResult(NamedTuple):
 
 @dataclass
 class AsrTask(Task[Batch, DevResult]):
-    """The training of a recogniser."""
-
     config: Config
     vocabulary: Vocabulary
     model: Model
@@ -174,7 +172,6 @@ class AsrTask(Task[Batch, DevResult]):
         return part_of_pass(rows, part, parts)
 
     def train_batches(self, epoch: int) -> Batches:
-        """All batches of an epoch."""
         augment = (self.config.training, epoch)
         return self._batches(self.train, self.rows(epoch), augment)
 

@@ -39,8 +39,6 @@ ENERGIES = Features()
 
 
 class Batch(NamedTuple):
-    """Rows that go through the network together."""
-
     features_BTF: Tensor
     lengths_B: Tensor
     tokens_BL: Tensor  # <sos> and the tokens

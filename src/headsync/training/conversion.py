@@ -105,7 +105,6 @@ def _fit(cross: CrossAttention, inputs: Sequence[_Seen]) -> float:
 
 
 def _sums(seen: _Seen) -> Sums:
-    """The sums of one batch."""
     exists_BL = seen.limit_BL > 0
     y_GN = seen.energies().logsumexp(-1).transpose(0, 1)[:, exists_BL].double()
     x_GNK = F.pad(seen.q_BGLK, (0, 1), value=1.0).transpose(0, 1)[:, exists_BL].double()

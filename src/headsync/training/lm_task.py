@@ -57,8 +57,6 @@ class DevPerplexity(NamedTuple):
 
 @dataclass
 class LmTask(Task[Sentences, DevPerplexity]):
-    """The training of a language model."""
-
     config: Config
     vocabulary: Vocabulary
     model: LanguageNetwork

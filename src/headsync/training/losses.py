@@ -39,8 +39,6 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True)
 class LossTerm(ABC):
-    """One term of the joint loss."""
-
     weight: float
 
     @property

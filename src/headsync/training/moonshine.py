@@ -107,7 +107,6 @@ def write_model(out: Path, config: Config, vocabulary: Vocabulary, model: Model)
 
 
 def load(model: Model, weights: Weights, source: Path) -> None:
-    """Load weights into a network."""
     try:
         model.load_state_dict({name: torch.tensor(x) for name, x in weights.items()})
     except RuntimeError as error:

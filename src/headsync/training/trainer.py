@@ -161,7 +161,6 @@ class Trainer(Generic[P, R]):
         return figures
 
     def evaluate(self) -> R:
-        """Evaluate the current weights."""
         self.task.model.eval()
         with torch.no_grad(), self.updater.precision():
             return self.task.evaluate(self.progress.update, self.ranks)
