@@ -24,7 +24,7 @@ from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, DataError, HeadsyncError
 from headsync.events import Final
 from headsync.frontend.audio import stream_audio
-from headsync.model_folder import CARD, find_named
+from headsync.model_folder import CARD, find_named, sha256
 from headsync.recognizer import LoadOptions, Recognizer
 
 PER_TASK = 8  # utterances in a task
@@ -111,8 +111,7 @@ def checksum(path: Path) -> str:
     digest = hashlib.sha256()
     for each in files:
         if each.name != CARD:
-            with each.open("rb") as file:
-                digest.update(f"{each.relative_to(path)}\n{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{each.relative_to(path)}\n{sha256(each)}\n".encode())
     return digest.hexdigest()
 
 
@@ -248,6 +247,4 @@ def _task(job: Job, utterances: Sequence[Utterance]) -> list[Line]:
     return [recognise(recognizer, utterance) for utterance in utterances]
 
 
-@lru_cache(maxsize=1)
-def _load_once(job: Job) -> Recognizer:
-    return job.load()
+_load_once = lru_cache(maxsize=1)(Job.load)

@@ -10,11 +10,6 @@ import typer
 importing = typer.Typer(help="Make a model folder from the weights of another project.", no_args_is_help=True)
 
 
-@importing.callback()
-def _group() -> None:
-    """Make a model folder from the weights of another project."""
-
-
 @importing.command()
 def moonshine(
     weights: Annotated[

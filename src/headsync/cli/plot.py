@@ -15,11 +15,6 @@ from headsync.errors import DataError
 plot = typer.Typer(help="Draw figures of a model.", no_args_is_help=True)
 
 
-@plot.callback()
-def _group() -> None:
-    """Draw figures of a model."""
-
-
 @plot.command()
 def attention(
     model: options.ModelArgument,

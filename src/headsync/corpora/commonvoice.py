@@ -36,8 +36,6 @@ class _Clip(NamedTuple):
 
 
 class _Release(NamedTuple):
-    """The lists of a release, and the problems in them."""
-
     lists: dict[str, dict[str, _Clip]]  # by the name of the list, then by clip id
     problems: list[Problem]
 

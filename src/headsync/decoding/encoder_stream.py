@@ -49,8 +49,8 @@ class EncoderStream:
     ahead_level_T: FloatArray  # their levels
     front_state: State  # of embedding
     state: State
-    embedded: int = 0  # frames so far
     features: AnyFeatures = ENERGIES
+    embedded: int = 0  # frames so far
 
     @classmethod
     def start(
@@ -59,9 +59,7 @@ class EncoderStream:
         features_TF = np.zeros((0, len(statistics.mean)), np.float32)
         ahead_TE, ahead_level_T = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         front_state, state = engine.start_front(1), engine.start_encoder(1)
-        return cls(
-            engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features=features
-        )
+        return cls(engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features)
 
     def push(self, features_TF: FloatArray) -> EncoderStream:
         """The stream with more features; `next_block` encodes them."""

@@ -16,7 +16,7 @@ from headsync.decoding.phrase_tree import BEGINS, BEGUN, BETWEEN, JOINED, NOTHIN
 from headsync.decoding.phrases import BROKEN, POINTED_AGAIN, SOUNDED, START, Moves, Phrases, PhraseState
 from headsync.text.vocabulary import Span, Vocabulary
 
-N = TypeVar("N", bound=int)
+N = TypeVar("N")
 UNKNOWN_WORD = "[unk]"
 
 Labels = tuple[bool, ...]  # for each token, whether it is other speech

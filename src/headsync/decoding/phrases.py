@@ -106,7 +106,8 @@ class Phrases:
     def after(self, state: PhraseState, token: int) -> PhraseState:
         """The state after a token that is possible."""
         kind, moves = self.spellings.class_V[token], self.moves(state, token)
-        return PhraseState(_gap(state.gap, kind), _normalised(moves)[0])
+        gap = LETTER if kind in (JOINED, BEGUN) else GAPS[kind].get(state.gap, POINTED_AGAIN)
+        return PhraseState(gap, _normalised(moves)[0])
 
     def moves(self, state: PhraseState, token: int) -> Moves:
         """The nodes after a token; each with its cost and the node before it."""
@@ -184,7 +185,3 @@ def _normalised(moves: Moves) -> tuple[Costs, float]:
     """Costs above the least of them, and that; infinite if there is no node."""
     least = min((cost for cost, _ in moves.values()), default=math.inf)
     return tuple(sorted((node, int(cost - least)) for node, (cost, _) in moves.items())), least
-
-
-def _gap(gap: int, kind: int) -> int:
-    return LETTER if kind in (JOINED, BEGUN) else GAPS[kind].get(gap, POINTED_AGAIN)

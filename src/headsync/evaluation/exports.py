@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headsync._atomic_write import in_one_move
+from headsync.decoding.phrase_text import common_prefix
 from headsync.evaluation.latency import Moment
 from headsync.evaluation.normalise import Normalisation, normaliser
-from headsync.evaluation.stability import common_prefix
 
 if TYPE_CHECKING:
     from headsync.evaluation.evaluate import UtteranceResult
@@ -76,7 +76,7 @@ def _simulstream_lines(number: int, one: UtteranceResult) -> list[dict[str, obje
     before: tuple[str, ...] = ()
     for moment, words in (*one.displayed, (Moment(one.audio_seconds, one.audio_seconds), None)):
         after = before if words is None else words
-        kept = common_prefix(before, after)
+        kept = len(common_prefix([before, after]))
         lines.append({
             "id": number,
             "total_audio_processed": moment.audio_seconds,

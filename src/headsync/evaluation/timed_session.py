@@ -59,7 +59,6 @@ class TimedSession:
 
     @property
     def text(self) -> str:
-        """The transcript so far."""
         return " ".join(final.text for final in self.finals if final.text)
 
     @property

@@ -55,8 +55,6 @@ def log_mel(samples: FloatArray) -> FloatArray:
 
 
 class FeatureState(NamedTuple):
-    """A stream of features between two pushes."""
-
     rest: FloatArray  # samples that later frames need
     energies: FloatArray  # frames that wait for their pitch
     pitch: PitchState | None

@@ -71,8 +71,6 @@ class Track(NamedTuple):
 
 
 class PitchState(NamedTuple):
-    """A stream between two pushes."""
-
     slow: SlowAudio
     search: PathSearch
     voicing_FL: Doubles  # correlations of the frames that are not decided yet

@@ -147,7 +147,6 @@ class Decoder(nn.Module):
 
     @property
     def attending(self) -> list[DecoderLayer]:
-        """The layers that attend to encoder frames."""
         return [layer for layer in self.layers if layer.attends]
 
     def set_phase(self, phase: Phase) -> None:

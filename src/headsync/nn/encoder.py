@@ -35,8 +35,6 @@ FARTHEST_BIAS = -4.0  # least initial bias in full mode: frames far away are att
 
 
 class EncoderState(NamedTuple):
-    """The state of a stream between windows."""
-
     left_BNLE: Tensor  # N: one entry (isolated: embedded frames) or one per layer (reuse: inputs of its attention)
     seen_B: Tensor  # frames so far, at most those of the left side
     context_BNE: Tensor  # contextual: the last window's context, as input of each layer's attention; else no entry
@@ -180,19 +178,16 @@ class ChunkEncoder(nn.Module):
         config = self.config
         if config.mode == "full":
             return BlockWindow(0, frames, 0)
-        return BlockWindow(
-            0 if config.mode == "reuse" else config.left_frames, config.centre_frames, config.right_frames
-        )
+        left = 0 if config.mode == "reuse" else config.left_frames
+        return BlockWindow(left, config.centre_frames, config.right_frames)
 
     def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
         place_WK = self._places(x_NWE.shape[1], x_NWE.device)
         if self.config.positions == "sinusoids":
             x_NWE = x_NWE + positions(torch.arange(x_NWE.shape[1], device=x_NWE.device), x_NWE.shape[2]).to(x_NWE.dtype)
         if self.config.mode == "contextual":
-            x_NWE, place_WK = (
-                contextual_block.append(x_NWE, exists_NW),
-                contextual_block.no_place(place_WK, 2 * self.span - 1),
-            )
+            x_NWE = contextual_block.append(x_NWE, exists_NW)
+            place_WK = contextual_block.no_place(place_WK, 2 * self.span - 1)
         x_NWE = self.dropout(x_NWE)
         for index, layer in enumerate(self.layers):
             outputs = kept if index == len(self.layers) - 1 else slice(0, x_NWE.shape[1])

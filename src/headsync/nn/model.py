@@ -32,8 +32,6 @@ class Output(NamedTuple):
 
 
 class Model(nn.Module):
-    """Features and tokens in, scores out."""
-
     def __init__(self, config: Config, features: int, classes: int) -> None:
         super().__init__()
         self.encoder: ChunkEncoder | RotaryEncoder

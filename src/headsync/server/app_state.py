@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Access:
-    """Allowed origins and aliases of models."""
-
     origins: tuple[str, ...] = ()  # whose pages may use the server, beside its own
     aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models
 
@@ -58,7 +56,6 @@ class AppState:
         return found
 
     def open_session(self, options: SessionOptions = SessionOptions()) -> AudioSession:  # noqa: B008
-        """A new session of the chosen model."""
         return self.service(options.model).open_session(options, self.limits)
 
     async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:

@@ -115,7 +115,6 @@ class BaseStream(Generic[M]):
 
 
 def read_object(message: str) -> dict[str, Any]:
-    """Parse a text message as a JSON object."""
     try:
         fields = parse_json(message)
     except UnicodeEncodeError:

@@ -61,8 +61,6 @@ class _DecodeArguments(NamedTuple):
 
 
 class BatchingEngine:
-    """An engine that joins the calls of several threads."""
-
     def __init__(self, inner: Engine, observe: Callable[[int, int], None] | None = None) -> None:
         self.inner = inner
         self.observe = observe  # called with the size of every batch and the number of calls that still wait

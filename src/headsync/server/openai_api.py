@@ -137,7 +137,6 @@ class TranscriptionJob:
 
 
 def build_routes(state: AppState) -> APIRouter:
-    """The routes, with their OpenAPI description."""
     bearer = HTTPBearer(auto_error=False, description="The server's token, if it has one.")
     routes = APIRouter(prefix="/v1", dependencies=[Depends(bearer)], responses=ERROR_RESPONSES)
 

@@ -249,6 +249,5 @@ class _Shares(Dataset[Share[Batch] | HeadsyncError]):
 
 
 def check_not_empty(utterances: Sequence[Utterance], name: str) -> None:
-    """Refuse a manifest without utterances."""
     if not utterances:
         raise DataError(f"{name}: no usable utterance; check data.train and data.dev of the recipe")

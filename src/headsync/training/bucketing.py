@@ -52,7 +52,6 @@ WHOLE = Split()
 
 
 def at_speeds(utterances: Sequence[Utterance], speeds: Sequence[float]) -> list[Utterance]:
-    """Every utterance at every speed."""
     return [replace(u, seconds=u.seconds / speed, speed=speed) for speed in speeds for u in utterances]
 
 

@@ -260,7 +260,7 @@ def train_config(
         torch.set_num_threads(1)
     keep_memory()
     with joined() as ranks:
-        return _train(config, recipe, start, say if ranks.first else _silent, ranks)
+        return _train(config, recipe, start, say if ranks.first else lambda _line: None, ranks)
 
 
 def _train(
@@ -288,7 +288,3 @@ def part_of_pass(rows: Sequence[list[int]], part: int, parts: int) -> list[list[
     if len(rows) < parts:
         return [rows[part % len(rows)]]
     return list(rows[part * len(rows) // parts : (part + 1) * len(rows) // parts])
-
-
-def _silent(_: str) -> None:
-    """Only the first process of a run prints."""
