@@ -1,5 +1,3 @@
-"""`headsync evaluate`: the figures of a model on a manifest."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,3 @@
-"""`headsync import`: a model folder from the weights of another project."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`headsync models`: list models, download them by name, and prepare them for download."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""`headsync perplexity`: the perplexity of a text under a language model."""
-
 from __future__ import annotations
 
 import math

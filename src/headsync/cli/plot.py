@@ -1,5 +1,3 @@
-"""`headsync plot`: figures of a model's attention."""
-
 from __future__ import annotations
 
 from pathlib import Path

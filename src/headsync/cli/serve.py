@@ -1,5 +1,3 @@
-"""`headsync serve`: recognition over the network."""
-
 from __future__ import annotations
 
 import functools

@@ -1,5 +1,3 @@
-"""`headsync transcribe`: recordings in, text out while they stream."""
-
 from __future__ import annotations
 
 import sys

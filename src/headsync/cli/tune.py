@@ -1,5 +1,3 @@
-"""`headsync tune`: error rate against delay, and the choice of a point."""
-
 from __future__ import annotations
 
 import hashlib

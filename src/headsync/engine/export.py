@@ -202,15 +202,8 @@ def _decode(model: Model) -> Traced:
     states = decoder.start(rows).mechanisms
     pool = [[torch.randn(written, heads, width // heads) for _ in range(2)] for _ in decoder.layers]
     memory = [[torch.randn(frames, 1, heads, width // heads) for _ in range(2)] for _ in decoder.attending]
-    window = (
-        torch.tensor([3, 9, 5]),
-        torch.full((rows,), frames),
-        torch.tensor([False, True, False]),
-        torch.ones(rows),
-    )
-    arguments = (
-        torch.arange(rows), torch.arange(rows), window, torch.zeros(rows, written), pool, memory, states,
-    )  # fmt: skip
+    window = torch.tensor([3, 9, 5]), torch.full((rows,), frames), torch.tensor([False, True, False]), torch.ones(rows)
+    arguments = torch.arange(rows), torch.arange(rows), window, torch.zeros(rows, written), pool, memory, states
     pools, memories = _pairs("pool", len(pool)), _pairs("memory", len(memory))
     before = [f"state_{n}_{i}" for n, state in enumerate(states) for i in range(len(state))]
     by_row = ["tokens", "place", "limit", "frames", "final", "threshold", "hidden"]

@@ -39,11 +39,6 @@ class KeyValuePool:
         self._both = _with_room(both)
         self._lock = threading.Lock()  # streams that share a pool may append at the same time
 
-    @classmethod
-    def start(cls, layers: int, width: int) -> KeyValuePool:
-        """A pool with the empty slot."""
-        return cls(np.zeros((2, layers, 1, width), np.float32))
-
     def append(self, own_BNE: FloatArray) -> IntArray:
         """The slots of new tokens, whose query, key and value are concatenated."""
         _, keys_BNE, values_BNE = np.split(own_BNE, 3, axis=2)
@@ -100,7 +95,8 @@ class Past:
 
     @classmethod
     def start(cls, rows: int, layers: int, width: int) -> Past:
-        return cls(KeyValuePool.start(layers, width), np.zeros((rows, 0), np.int64), np.zeros(rows, np.int64))
+        pool = KeyValuePool(np.zeros((2, layers, 1, width), np.float32))  # with the empty slot
+        return cls(pool, np.zeros((rows, 0), np.int64), np.zeros(rows, np.int64))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -54,9 +54,6 @@ def _undecodable(path: Path, reason: str) -> AudioError:
     return AudioError(f"{path}: cannot be decoded as audio ({reason}); copy it again, or convert it to WAV or FLAC.")
 
 
-# --- libsndfile ---
-
-
 def _decode_sndfile(path: Path) -> Iterator[AudioBlock]:
     import soundfile
 
@@ -80,9 +77,6 @@ def _check_chunks(path: Path, file: soundfile.SoundFile) -> None:
     for declared, present in _SHORT_CHUNK.findall(file.extra_info):
         if int(present) < int(declared) < UNKNOWN_LENGTH_BYTES:
             raise _truncated(path)
-
-
-# --- FFmpeg ---
 
 
 def _decode_ffmpeg(path: Path) -> Iterator[AudioBlock]:

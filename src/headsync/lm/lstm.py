@@ -90,7 +90,7 @@ def load_language_model(path: str | Path, vocabulary: Vocabulary) -> LanguageMod
         if UNKNOWN not in own.tokens or SPACE not in vocabulary.tokens:
             lacking = f"it has no {UNKNOWN}" if UNKNOWN not in own.tokens else f"the recogniser has no {SPACE}"
             raise ModelError(f"{path}: this word model cannot score characters, because {lacking}")
-        return WordsOverCharacters.build(model, own, vocabulary)
+        return WordsOverCharacters(model, own, vocabulary)
     raise ModelError(f"{path}: does not fit the recogniser: {_difference(own, vocabulary)}")
 
 

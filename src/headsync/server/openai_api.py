@@ -188,10 +188,11 @@ async def _event_stream(
             for event in chunk:
                 text, sent = openai_format.next_delta(sent, event)
                 if text:
-                    yield openai_format.server_sent_event(openai_format.delta_event(text))
+                    yield openai_format.server_sent_event({"type": "transcript.text.delta", "delta": text})
             chunk = await anext(events)
     except StopAsyncIteration:
-        yield openai_format.server_sent_event(openai_format.done_event(job.result))
+        done = {"type": "transcript.text.done", **openai_format.plain_json(job.result)}
+        yield openai_format.server_sent_event(done)
     except StreamError as error:
         yield openai_format.server_sent_event(api_error(str(error), code=error.code))
     except Exception:

@@ -78,14 +78,6 @@ def server_sent_event(event: dict[str, Any]) -> str:
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
-def delta_event(text: str) -> dict[str, Any]:
-    return {"type": "transcript.text.delta", "delta": text}
-
-
-def done_event(result: Transcription) -> dict[str, Any]:
-    return {"type": "transcript.text.done", "text": result.text, "usage": result.usage}
-
-
 def _spoken(finals: Sequence[Final]) -> list[Final]:
     return [final for final in finals if final.words]
 

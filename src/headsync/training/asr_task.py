@@ -172,13 +172,11 @@ class AsrTask(Task[Batch, DevResult]):
         return part_of_pass(rows, part, parts)
 
     def train_batches(self, epoch: int) -> Batches:
-        augment = (self.config.training, epoch)
-        return self._batches(self.train, self.rows(epoch), augment)
+        return self._batches(self.train, self.rows(epoch), (self.config.training, epoch))
 
     def dev_batches(self) -> Batches:
         """The development set, always in the same batches."""
-        rows = plan(self.dev, self.config.training.batch_frames, 0, 0)
-        return self._batches(self.dev, rows)
+        return self._batches(self.dev, plan(self.dev, self.config.training.batch_frames, 0, 0))
 
     def _batches(
         self, utterances: list[Utterance], rows: list[list[int]], augment: tuple[TrainingConfig, int] | None = None

@@ -114,9 +114,6 @@ def load(model: Model, weights: Weights, source: Path) -> None:
         raise ModelError(f"{source}: the weights do not fit the network ({reason}); use those of one model") from None
 
 
-# ------------------------------------------------------------------------------------------------------------ weights
-
-
 def encoder_weights(weights: Weights, heads: int) -> Weights:
     """The encoder's weights under our names."""
     found = {
@@ -179,9 +176,6 @@ def _of(weights: Weights, name: str) -> npt.NDArray[Any]:
     if name not in weights:
         raise ModelError(f"{name} is missing, so these are not the weights of a Moonshine model; download them again")
     return weights[name]
-
-
-# ------------------------------------------------------------------------------------------------------------- graphs
 
 
 def graph_weights(path: Path) -> Weights:
@@ -265,9 +259,6 @@ def _config(encoder: Weights, decoder: Weights) -> Config:
         decoding=DecodingConfig(ctc_weight=0.0, policy="published"),
         data=DataConfig(tokens="bpe"),
     )
-
-
-# --------------------------------------------------------------------------------------------------------- comparison
 
 
 @torch.no_grad()
