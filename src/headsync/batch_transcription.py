@@ -201,10 +201,7 @@ def recognise(recognizer: Recognizer, utterance: Utterance) -> Line:
 
 
 def on_ray(workers: int | None = None, address: str | None = None) -> Run:
-    """Transcribe on a Ray cluster: the one at `address`, or a new one on this machine; one CPU per worker.
-
-    Ray retries the tasks of failed workers without limit.
-    """
+    """Transcribe on a Ray cluster: the one at `address`, or a new one on this machine; one CPU per worker."""
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError:
@@ -216,7 +213,7 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
             ray.init(address, num_cpus=None if address else workers, include_dashboard=False, log_to_driver=False)
         try:
             job.load()  # an error in the model or its settings is raised here, before any worker starts
-            task = ray.remote(num_cpus=1, max_retries=-1)(_task)
+            task = ray.remote(num_cpus=1, max_retries=-1)(_task)  # retried without limit if a worker fails
             most = _TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
             if workers and address:  # a larger cluster would run all submitted tasks at once
                 most = workers

@@ -78,10 +78,7 @@ def build_search(
     phrases: Sequence[str] = (),
     threshold: float | None = None,
 ) -> Searcher[Any]:
-    """The search for the attention and the policy of a model.
-
-    `hotwords` are phrases to favour, alone or with a boost; `phrases`, if not empty, restricts the text to these.
-    """
+    """`hotwords` are phrases to favour, alone or with a boost; `phrases`, if not empty, restricts the text to these."""
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
     limit, only = limit_of(name), build_phrases(phrases, vocabulary)
     if name == "triggered":

@@ -39,10 +39,7 @@ class EventContext(NamedTuple):
 
 @dataclass(frozen=True)
 class EventBuilder:
-    """The events of a stream.
-
-    `trace`: with an `Attention` event for each token. `always_final`: an utterance without text has a `Final` as well.
-    """
+    """`trace`: with an `Attention` event for each token; `always_final`: an utterance without text has a `Final`."""
 
     printed: PhraseText
     config: DecodingConfig

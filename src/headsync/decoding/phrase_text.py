@@ -61,10 +61,7 @@ class PhraseText:
         return _printed(_before(spans, len(labels)), labels)
 
     def _completed(self, phrases: Phrases, ids: Sequence[int], is_over: bool = False) -> int:
-        """The number of tokens up to the last end of a word at which no phrase is incomplete.
-
-        `is_over`: the last word is over.
-        """
+        """The tokens up to the last end of a word at which no phrase is incomplete; `is_over`: the last is over."""
         state, end = START, 0
         for place, token in enumerate(ids):
             if phrases.is_complete(state) and (self._is_over(state) or phrases.spellings.class_V[token] in BEGINS):

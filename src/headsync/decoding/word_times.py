@@ -27,10 +27,7 @@ def timed_words(
     config: DecodingConfig,
     rate: FrameRate,
 ) -> tuple[Word, ...]:
-    """The words of a hypothesis in seconds of the stream; in order, none overlapping.
-
-    `first_frame` is where in the stream the utterance begins.
-    """
+    """The words of a hypothesis in seconds of the stream, where the utterance begins at `first_frame`; none overlap."""
     spikes = token_frames(hypothesis, speech.spikes)
     starts = [max(0, spikes[span.first] - LEAD_FRAMES) for span in spans]
     words, before = [], 0

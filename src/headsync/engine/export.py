@@ -152,14 +152,8 @@ def _leaves(state: Sequence[Tensor]) -> list[tuple[list[int], str]]:
 
 def trace(model: Model, columns: int) -> dict[str, Traced]:
     """The graphs by name, traced on arguments of small, different sizes."""
-    traced = {
-        "embed": _embed(model, columns),
-        "encode": _encode(model),
-        "places": _places(model),
-        "decode": _decode(model),
-    }
-    assert tuple(traced) == NAMES
-    return traced
+    traced = _embed(model, columns), _encode(model), _places(model), _decode(model)
+    return dict(zip(NAMES, traced, strict=True))
 
 
 def _embed(model: Model, columns: int) -> Traced:

@@ -68,7 +68,7 @@ class Decode(_Graph):
         tokens_B: Tensor,
         place_B: Tensor,
         window: tuple[Tensor, ...],
-        hidden_BP: Tensor,
+        hidden_BP: Tensor,  # a large negative number if a token does not belong to the hypothesis, else 0
         pool: tuple[tuple[Tensor, ...], ...],  # for each layer keys and values
         memory: tuple[tuple[Tensor, ...], ...],  # for each layer that attends
         states: tuple[MechanismState, ...],
@@ -97,10 +97,7 @@ class Decode(_Graph):
 def _attend_to_tokens(
     layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: tuple[Tensor, ...], hidden_BP: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one.
-
-    `hidden_BP` is a large negative number if a token does not belong to the hypothesis, else 0.
-    """
+    """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one."""
     keys_PHD, values_PHD = pool
     attention, width = layer.self_attention, keys_PHD.shape[2]
     own_B3E = attention.project(layer.norm_self(x_BE), place_B)

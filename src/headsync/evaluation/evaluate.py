@@ -119,10 +119,7 @@ def evaluate(
     word_times: WordTimes | None = None,
     progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Stream every utterance through the recogniser and compute the report.
-
-    Without `word_times`, delays are measured against the recogniser's own word times.
-    """
+    """Stream every utterance; without `word_times`, delays are measured against the recogniser's own word times."""
     normaliser(normalise)  # a missing package is an error before recognition, not after
     outcomes: list[UtteranceResult] = []
     for utterance in utterances:

@@ -26,10 +26,9 @@ class SessionFactory(Protocol):
 
 
 class TimedSession:
-    """A new stream of a recogniser, with measurements.
+    """`wall_seconds` has for each event the time at which it appears if the audio arrives in real time.
 
-    `wall_seconds` has for each event the time at which it appears if the audio arrives in real time: a call starts when
-    its audio has arrived and the previous call has ended.
+    A call starts when its audio has arrived and the previous call has ended.
     """
 
     def __init__(self, recognizer: SessionFactory, clock: Callable[[], float] = time.perf_counter) -> None:

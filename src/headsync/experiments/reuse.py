@@ -76,10 +76,7 @@ def length(config: Config) -> list[int]:
 
 
 def searched(model: Path) -> dict[str, Any]:
-    """The decoding settings that results depend on.
-
-    Only those that differ from the defaults, so that results remain valid when settings are added.
-    """
+    """The decoding settings that differ from the defaults, so that results remain valid when settings are added."""
     config, usual = load_config(model / CONFIG), {**asdict(DecodingConfig()), **asdict(EndpointConfig())}
     settings = {**asdict(config.decoding), **asdict(config.endpoint)}
     return {name: value for name, value in settings.items() if value != usual[name] and name not in _CALIBRATED}

@@ -23,10 +23,6 @@ class Share(NamedTuple, Generic[P]):
     weights: list[float]  # the share of each part in the mean loss of the whole batch
     size: int  # feature frames or tokens of these parts
 
-    @classmethod
-    def whole(cls, batch: P, size: int = 0) -> Share[P]:
-        return cls([batch], [1.0], size)
-
 
 class Split(NamedTuple):
     """How a batch is divided among processes, and by each of them into parts."""

@@ -126,11 +126,16 @@ class Trainer(Generic[P, R]):
 
     def train(self) -> Path:
         """Train to the end, or until Ctrl-C; returns the model folder."""
-        with self._report() as report, self._checkpoint_at_interrupt(report):
-            while not self.is_over():
-                self.train_epoch(report)
-                result = self.evaluate()
-                self.finish_epoch(result, report)
+        with self._report() as report:
+            try:
+                while not self.is_over():
+                    self.train_epoch(report)
+                    self.finish_epoch(self.evaluate(), report)
+            except KeyboardInterrupt:
+                if self.consistent:
+                    self.save(report)
+                self.say("stopped; the same command resumes from the last checkpoint")
+                raise
         self.say(f"model: {self.model_folder}")
         self.say(f"next:  {self.task.next_command(self.model_folder)}")
         return self.model_folder
@@ -240,16 +245,6 @@ class Trainer(Generic[P, R]):
         self.consistent = False
         yield
         self.consistent = True
-
-    @contextmanager
-    def _checkpoint_at_interrupt(self, report: Report | None) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.consistent:
-                self.save(report)
-            self.say("stopped; the same command resumes from the last checkpoint")
-            raise
 
 
 def train_config(
