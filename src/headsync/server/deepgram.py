@@ -28,6 +28,8 @@ CHANNEL = [0, 1]  # the first channel of one
 
 @dataclass(frozen=True)
 class ListenOptions:
+    """The query of a connection."""
+
     sample_rate: int
     options: SessionOptions
     interim_results: bool = False

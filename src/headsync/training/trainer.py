@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -57,13 +57,6 @@ P = TypeVar("P")  # a part of a batch
 R = TypeVar("R", bound=Result)
 
 
-class Epoch(NamedTuple, Generic[P]):
-    """The batches of an epoch that are left to do."""
-
-    batches: int  # of the whole epoch
-    shares: Iterator[Share[P]]
-
-
 class Task(ABC, Generic[P, R]):
     """A network, the data it learns from, and how it is evaluated."""
 
@@ -75,8 +68,8 @@ class Task(ABC, Generic[P, R]):
     remedy: str  # for a gradient that is not finite
 
     @abstractmethod
-    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[P]:
-        """The rest of the current epoch."""
+    def batches(self, progress: TrainingProgress, split: Split) -> tuple[int, Iterator[Share[P]]]:
+        """The number of batches of the current epoch, and those that are left to do."""
 
     @abstractmethod
     def rate(self, progress: TrainingProgress) -> float:
@@ -142,12 +135,13 @@ class Trainer(Generic[P, R]):
 
     def train_epoch(self, report: Report | None) -> None:
         """The rest of the current epoch, with a checkpoint from time to time."""
-        epoch = self.task.batches(self.progress, Split(self.ranks.rank, self.ranks.count, self.settings.accumulate))
+        split = Split(self.ranks.rank, self.ranks.count, self.settings.accumulate)
+        batches, shares = self.task.batches(self.progress, split)
         if report:
-            report.epoch(self.progress, epoch.batches)
+            report.epoch(self.progress, batches)
         saved = time.monotonic()
         self.task.model.train()
-        for share in epoch.shares:
+        for share in shares:
             self.update(share, report)
             if time.monotonic() - saved > self.settings.checkpoint_seconds:
                 self.save(report)
