@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from headsync.engine import IntArray, State
 from headsync.errors import ModelError, listed
@@ -20,7 +18,7 @@ from headsync.frontend.audio import FloatArray
 from headsync.lm import LanguageModel, Scores
 from headsync.lm.arpa import END, START, ArpaModel, words_of
 from headsync.lm.word_lm import WordsOverCharacters
-from headsync.model_folder import LanguageFolder, load_language_folder
+from headsync.model_folder import LanguageFolder, load_language_folder, load_weights
 from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
 
 ARPA = (".arpa", ".arpa.gz")
@@ -52,15 +50,12 @@ class LstmModel:
     @classmethod
     def load(cls, folder: LanguageFolder) -> LstmModel:
         language, classes = folder.config.language, folder.vocabulary.size
+        w = load_weights(folder.weights)
         try:
-            w = load_file(folder.weights)
             layers = tuple(_layer(w, number) for number in range(language.layers))
             model = cls(w["embedding.weight"], layers, np.ascontiguousarray(w["output.weight"].T), w["output.bias"])
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
-            ) from None
+        except (KeyError, ValueError) as error:
+            raise ModelError(f"{folder.weights}: of another model ({error}); copy or train it again") from None
         sizes = [(classes, language.width), *[(2 * language.width, 4 * language.width)] * language.layers]
         found = [model.embedding_VE.shape, *(layer.weight_EG.shape for layer in layers), model.output_EV.shape]
         if found != [*sizes, (language.width, classes)]:

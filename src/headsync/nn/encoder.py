@@ -43,18 +43,6 @@ class EncoderState(NamedTuple):
 Keys = Callable[[int, Tensor], tuple[Tensor, Tensor]]  # layer, its inputs -> keys' inputs, which of them exist
 
 
-class BlockWindow(NamedTuple):
-    """The number of left, centre and right frames of a window."""
-
-    left: int
-    centre: int
-    right: int
-
-    @property
-    def kept(self) -> slice:
-        return slice(self.left, self.left + self.centre)
-
-
 class WindowAttention(nn.Module):
     """Self-attention inside windows; `bias_HS` is the initial bias of each head and distance, if there is one."""
 
@@ -117,13 +105,13 @@ class ChunkEncoder(nn.Module):
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         x_BTE = self.front(features_BTF.masked_fill(padding[:, :, None], 0.0))
         batch, frames = x_BTE.shape[:2]
-        left, centre, right = window = self._window(frames)
+        left, centre, right = self._window(frames)
         windows = -(-frames // centre)
         starts = torch.arange(windows, device=lengths_B.device) * centre - left
         place_NW = starts[:, None] + torch.arange(left + centre + right, device=lengths_B.device)
         exists_BNW = (place_NW >= 0) & (place_NW < frames_B[:, None, None])
         x_NWE = _cut(x_BTE, left, centre, right, windows)
-        y_NCE = self._run(x_NWE, self._keys_of_all(exists_BNW), exists_BNW.flatten(0, 1), window.kept)
+        y_NCE = self._run(x_NWE, self._keys_of_all(exists_BNW), exists_BNW.flatten(0, 1), slice(left, left + centre))
         return y_NCE.unflatten(0, (batch, windows)).flatten(1, 2)[:, :frames], frames_B
 
     def start(self, batch: int) -> EncoderState:
@@ -173,13 +161,13 @@ class ChunkEncoder(nn.Module):
         context_BNE = torch.stack(contexts, 1) if contexts else state.context_BNE
         return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
 
-    def _window(self, frames: int) -> BlockWindow:
-        """The window that layers process at a time; in full mode all `frames`."""
+    def _window(self, frames: int) -> tuple[int, int, int]:
+        """Left, centre and right frames of the window that layers process at a time; in full mode all `frames`."""
         config = self.config
         if config.mode == "full":
-            return BlockWindow(0, frames, 0)
+            return 0, frames, 0
         left = 0 if config.mode == "reuse" else config.left_frames
-        return BlockWindow(left, config.centre_frames, config.right_frames)
+        return left, config.centre_frames, config.right_frames
 
     def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
         place_WK = self._places(x_NWE.shape[1], x_NWE.device)
