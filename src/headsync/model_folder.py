@@ -37,13 +37,8 @@ from headsync.frontend.features import Statistics
 from headsync.recipe import build, dump
 from headsync.text.vocabulary import Vocabulary
 
-WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
-    "weights.safetensors",
-    "config.toml",
-    "vocabulary.json",
-    "statistics.safetensors",
-    "README.md",
-)
+WEIGHTS, VOCABULARY, STATISTICS = "weights.safetensors", "vocabulary.json", "statistics.safetensors"
+CONFIG, CARD = "config.toml", "README.md"
 GRAPHS = "graphs.json"  # describes the graphs of an exported model
 CHECKSUMS = "SHA256SUMS"
 EDITABLE = (CONFIG, CARD)  # without a checksum

@@ -151,17 +151,13 @@ def _fits(array: FloatArray, columns: int) -> bool:
     return array.shape == (columns,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
 
 
-def _options() -> kaldi_native_fbank.FbankOptions:
+def _extract(samples: FloatArray, count: int) -> FloatArray:
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.samp_freq = SAMPLE_RATE
     options.frame_opts.dither = 0.0  # random noise would make two runs differ
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = NUM_MEL
-    return options
-
-
-def _extract(samples: FloatArray, count: int) -> FloatArray:
-    extractor = kaldi_native_fbank.OnlineFbank(_options())
+    extractor = kaldi_native_fbank.OnlineFbank(options)
     extractor.accept_waveform(SAMPLE_RATE, (samples * _PCM_SCALE).tolist())
     assert extractor.num_frames_ready == count
     return np.stack([extractor.get_frame(index) for index in range(count)])

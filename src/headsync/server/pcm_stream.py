@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -44,14 +45,9 @@ class PcmStream:
     """A session that accepts bytes. An incomplete sample is kept until the rest of it arrives."""
 
     def __init__(
-        self,
-        session: AudioSession,
-        sample_rate: int,
-        format: SampleFormat = "pcm16",
-        max_seconds: float = float("inf"),
-        clock: Callable[[], float] = time.perf_counter,
+        self, session: AudioSession, sample_rate: int, format: SampleFormat = "pcm16", max_seconds: float = math.inf
     ) -> None:
-        self._session, self._rate, self._dtype, self._clock = session, sample_rate, SAMPLE_TYPES[format], clock
+        self._session, self._rate, self._dtype = session, sample_rate, SAMPLE_TYPES[format]
         self._max_seconds = max_seconds
         self._incomplete = b""
         self.computing_seconds = 0.0
@@ -84,10 +80,10 @@ class PcmStream:
         return self._timed(self._session.finish)
 
     def _timed(self, call: Callable[[], list[Event]]) -> list[Event]:
-        start = self._clock()
+        start = time.perf_counter()
         try:
             return call()
         except AudioError as error:
             raise StreamError("audio", str(error)) from None
         finally:
-            self.computing_seconds += self._clock() - start
+            self.computing_seconds += time.perf_counter() - start

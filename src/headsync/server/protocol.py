@@ -78,11 +78,14 @@ class NativeStream(BaseStream[str | bytes]):
     def _answer(self, message: str | bytes) -> Reply:
         if isinstance(message, bytes):
             return self._push_audio(message)
-        kind, rest = _parse(message)
+        fields = read_object(message)
+        kind = fields.pop("type", None)
         if kind == "start":
-            return self._start(rest)
+            return self._start(fields)
         if kind == "finish":
             return self._finish()
+        if not isinstance(kind, str):
+            raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
         raise StreamError("message", f'The message type "{kind}" is unknown; send "start" or "finish".')
 
     def _messages(self, events: Sequence[Event]) -> Messages:
@@ -129,14 +132,6 @@ class NativeStream(BaseStream[str | bytes]):
 def _seconds(audio: PcmStream) -> dict[str, float]:
     seconds = {"audio_seconds": audio.audio_seconds, "computing_seconds": audio.computing_seconds}
     return {name: round(value, 3) for name, value in seconds.items()}
-
-
-def _parse(message: str) -> tuple[str, dict[str, Any]]:
-    fields = read_object(message)
-    kind = fields.pop("type", None)
-    if not isinstance(kind, str):
-        raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
-    return kind, fields
 
 
 def read_budget(query: Mapping[str, str]) -> dict[str, float]:

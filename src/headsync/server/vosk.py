@@ -87,10 +87,8 @@ class VoskStream(BaseStream[str | bytes]):
         audio = self._stream()
         events = audio.push(data)
         for event in events:
-            if isinstance(event, Partial):
-                self._partial = event.text
-            elif isinstance(event, Final):
-                self._partial = ""
+            if isinstance(event, Partial | Final):
+                self._partial = event.text if isinstance(event, Partial) else ""
         if error := audio.length_error:
             return self._final([*events, *audio.finish()], error.close_code)
         if any(isinstance(event, Final) for event in events):

@@ -47,7 +47,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.kind not in get_args(TokenKind):
             raise DataError(
-                f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe", "unigram" or "words".'
+                f'vocabulary kind "{self.kind}" is not known; it is one of {", ".join(get_args(TokenKind))}.'
             )
         if not self.tokens:
             raise DataError("a vocabulary requires at least one token; build it from texts that are not empty.")
