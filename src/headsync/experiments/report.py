@@ -39,9 +39,8 @@ class Table:
     def markdown(self) -> str:
         lines = [self.columns, ("---",) * len(self.columns), *self.rows]
         notes = "".join(f"\n- {note}" for note in self.notes)
-        return (
-            f"### {self.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (notes and notes + "\n")
-        )
+        rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return f"### {self.title}\n\n{rows}" + (notes and notes + "\n")
 
     def csv(self) -> str:
         text = io.StringIO()

@@ -19,7 +19,7 @@ from headsync.model_folder import CONFIG
 from headsync.recipe import dump, load_config
 from headsync.training.checkpoint import difference, fixed_settings
 
-_DONE = "done.json"  # beside a model: its training is complete
+DONE = "done.json"  # beside a model: its training is complete
 _CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
 
 
@@ -34,13 +34,13 @@ class ExistingRun:
     @property
     def is_done(self) -> bool:
         """Whether training is complete at the wanted length."""
-        path = self.run / _DONE
+        path = self.run / DONE
         return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["length"] == length(self.wanted))
 
     def check(self) -> None:
         """Refuse a run with other settings, and one that is longer than wanted."""
         changed = difference(fixed_settings(self.had), fixed_settings(self.wanted))
-        if not changed and (self.run / _DONE).exists() and _is_shorter(self.wanted, self.had):
+        if not changed and (self.run / DONE).exists() and _is_shorter(self.wanted, self.had):
             changed = difference(_lengths(self.had), _lengths(self.wanted))
         if not changed:
             return
@@ -64,10 +64,6 @@ def settings_of(run: Path) -> Config | None:
     """The settings of a run; None if it was not started."""
     path = run / "model" / CONFIG
     return load_config(path) if path.exists() else None
-
-
-def write_done(run: Path, record: dict[str, Any]) -> None:
-    write_atomically(run / _DONE, json.dumps(record, indent=1).encode())
 
 
 def length(config: Config) -> list[int]:

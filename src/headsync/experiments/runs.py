@@ -22,7 +22,7 @@ from headsync.evaluation.error_rate import ErrorCounts
 from headsync.evaluation.evaluate import EvaluationReport, UtteranceResult, evaluate, readable
 from headsync.evaluation.reference_times import WordTimes
 from headsync.experiments.plan import ENCODER, Comparison, Settings, System, Training, overrides
-from headsync.experiments.reuse import ExistingRun, length, searched, settings_of, write_done
+from headsync.experiments.reuse import DONE, ExistingRun, length, searched, settings_of
 from headsync.model_folder import WEIGHTS
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
@@ -141,7 +141,8 @@ class Runs:
         train(self.plan.recipe, changes, self.say)
         run = {"settings": dict(training.settings), "seed": training.seed}
         seconds, reached = round(time.monotonic() - began, 1), length(load_config(self.plan.recipe, changes))
-        write_done(self._run(training), {"run": run, "seconds": seconds, "length": reached})
+        done = {"run": run, "seconds": seconds, "length": reached}
+        write_atomically(self._run(training) / DONE, json.dumps(done, indent=1).encode())
 
     def _overrides(self, training: Training, folder: Path) -> list[str]:
         """The settings of a run that override the recipe, for this folder of the comparison."""
