@@ -39,7 +39,10 @@ class EventContext(NamedTuple):
 
 @dataclass(frozen=True)
 class EventBuilder:
-    """`trace`: with an `Attention` event for each token; `always_final`: an utterance without text has a `Final`."""
+    """The events of a stream.
+
+    `trace`: with an `Attention` event for each token. `always_final`: an utterance without text has a `Final` as well.
+    """
 
     printed: PhraseText
     config: DecodingConfig

@@ -69,17 +69,14 @@ def verbose_json(result: Transcription, language: str, granularities: Collection
     if "word" in granularities:
         response["words"] = [_word(word) for final in result.finals for word in final.words]
     if "segment" in granularities or not granularities:
-        response["segments"] = [_segment(number, final) for number, final in enumerate(_spoken(result.finals))]
+        spoken = (final for final in result.finals if final.words)
+        response["segments"] = [_segment(number, final) for number, final in enumerate(spoken)]
     return response
 
 
 def server_sent_event(event: dict[str, Any]) -> str:
     """An event of a `text/event-stream` response."""
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
-
-
-def _spoken(finals: Sequence[Final]) -> list[Final]:
-    return [final for final in finals if final.words]
 
 
 def _word(word: Word) -> dict[str, Any]:
