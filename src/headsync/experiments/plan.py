@@ -23,7 +23,6 @@ thresholds, `[figure]` those whose heads are drawn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from headsync.errors import ConfigError, nearest
 from headsync.evaluation.alignment import ALIGNERS
 from headsync.evaluation.error_rate import Unit
 from headsync.evaluation.normalise import Normalisation
-from headsync.recipe import load_config, read_toml
+from headsync.recipe import load_config, read_toml, to_toml
 from headsync.recognizer import changed_settings
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
@@ -180,7 +179,8 @@ def read_plan(path: Path) -> Comparison:
 
 def overrides(settings: Settings) -> list[str]:
     """Settings as command-line overrides of a recipe."""
-    return [f"{name}={_toml(value)}" for name, value in settings.items()]
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    return [f"{name}={to_toml(value)}" for name, value in plain.items()]
 
 
 def _tree(path: Path) -> dict[str, Any]:
@@ -264,12 +264,6 @@ def _located(where: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str | Path):
-        return json.dumps(str(value), ensure_ascii=False)  # quoted: a string such as "0.9" stays a string
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_values(tree: Mapping[str, Any], types: Mapping[str, _ValueType], where: str, whole: str) -> None:

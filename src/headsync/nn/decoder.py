@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
 from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState, Phase
-from headsync.attention.cross_attention import CrossAttention
+from headsync.attention.cross_attention import CrossAttention, split_heads
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
-from headsync.nn.layers import FeedForward, positions, split_heads
+from headsync.nn.layers import FeedForward, positions
 
 
 class ProjectedFrames(NamedTuple):

@@ -24,12 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headsync.attention.cross_attention import split_heads
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn import contextual_block
 from headsync.nn.conv import ConvFront
-from headsync.nn.layers import FeedForward, positions, split_heads
+from headsync.nn.layers import FeedForward, positions
 
 FARTHEST_BIAS = -4.0  # least initial bias in full mode: frames far away are attended to from the start
 
