@@ -82,7 +82,6 @@ def shipped() -> dict[str, Path]:
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded models."""
     if given := os.environ.get("HEADSYNC_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headsync" / "models"

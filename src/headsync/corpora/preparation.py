@@ -50,8 +50,6 @@ class CorpusEntry(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """An omission and its reason."""
-
     part: str
     kind: ProblemKind
     name: str  # of the utterance or the file

@@ -72,7 +72,6 @@ def draw(attention: AttentionMaps, path: Path, layer: int | None = None) -> None
 
 
 def picture(attention: AttentionMaps, layer: int) -> Figure:
-    """The heads of a layer."""
     from matplotlib.figure import Figure
 
     layers, heads, steps, _ = attention.weights_NHLT.shape

@@ -227,7 +227,6 @@ def _change(points: float) -> str:
 
 
 def report(plan: Comparison, runs: Runs) -> tuple[list[Table], list[AttentionMaps]]:
-    """All tables, and the attention maps to draw."""
     runs.check((*plan.systems, *plan.choices))
     first = next(iter(plan.tests))
     tables = [_systems_table(plan, runs, test) for test in plan.tests]

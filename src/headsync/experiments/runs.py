@@ -90,7 +90,6 @@ class Runs:
         return model
 
     def encoder(self) -> Path | None:
-        """The shared encoder, if the plan has one."""
         return None if self.plan.encoder is None else self.trained(Training(ENCODER, self.plan.encoder))
 
     def measured(self, name: str, model: Path, test: str, settings: Settings, alone: bool = False) -> SystemResult:

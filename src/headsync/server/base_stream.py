@@ -69,7 +69,6 @@ class BaseStream(Generic[M]):
         return self._before.plus(self.audio)
 
     def opening(self) -> Reply:
-        """The reply to the connection itself."""
         try:
             return self._greet()
         except StreamError as error:

@@ -27,8 +27,6 @@ RETRY_SECONDS = {"busy": 5, "draining": 5, "client-limit": 5}  # errors after wh
 
 
 class StreamError(HeadsyncError):
-    """An error that ends a stream."""
-
     def __init__(self, code: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.code, self.close_code = code, CLOSE_CODES[code]

@@ -20,8 +20,6 @@ UNKNOWN_LANGUAGE = "unknown"  # if the client does not send it; the field must n
 
 
 class Transcription(NamedTuple):
-    """The result for a whole recording."""
-
     finals: Sequence[Final]
     audio_seconds: float
 
