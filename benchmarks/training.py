@@ -168,7 +168,7 @@ def measure_step() -> None:
     vocabulary = Vocabulary("characters", tuple(chr(0x4E00 + n) for n in range(corpus.classes - 2)))
     run = make_run(config, vocabulary)
     run.task.model.train()
-    share = Share.whole(random_batch(config, vocabulary, 4, corpus.frames, corpus.tokens))
+    share = Share([random_batch(config, vocabulary, 4, corpus.frames, corpus.tokens)], [1.0], 0)
     before, taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
     for _ in range(3):
         begin = time.perf_counter(), time.process_time()
@@ -194,7 +194,7 @@ def measure_overhead(rounds: int) -> None:
     ratios = []
     for _ in range(rounds):
         begin = time.process_time()
-        run.update(Share.whole(batch))
+        run.update(Share([batch], [1.0], 0))
         middle = time.process_time()
         _plain_update(plain, adam, batch, config)
         ratios.append((middle - begin) / (time.process_time() - middle))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,13 +40,13 @@ from headsync.model_folder import STATISTICS, WEIGHTS
 from headsync.recipe import load_config
 from headsync.training.asr_task import AsrTask, build_model
 from headsync.training.batches import PADDING, Batch, usable
-from headsync.training.bucketing import Split
+from headsync.training.bucketing import Share, Split
 from headsync.training.checkpoint import TrainingProgress
 from headsync.training.distributed import ALONE, Ranks
 from headsync.training.losses import Losses
 from headsync.training.optimisation import DTYPES
 from headsync.training.report import Style
-from headsync.training.trainer import MODEL, Epoch, Task, Trainer
+from headsync.training.trainer import MODEL, Task, Trainer
 from headsync.training.warm_start import start_vocabulary, take_weights
 
 ROOT = Path(__file__).parent
@@ -191,7 +191,7 @@ class TransducerTask(Task[Batch, Evaluation]):
         self.optimiser = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
         self.style = Style(lambda means: f"loss {means['loss']:.3f}", lambda _: "", "s/s", asr.style.per_unit)
 
-    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Batch]:
+    def batches(self, progress: TrainingProgress, split: Split) -> tuple[int, Iterator[Share[Batch]]]:
         return self.asr.batches(progress, split)
 
     def rate(self, progress: TrainingProgress) -> float:

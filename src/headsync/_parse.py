@@ -21,7 +21,6 @@ def parse_json(text: str) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text."""
     try:
         return tomllib.loads(text)
     except RecursionError:

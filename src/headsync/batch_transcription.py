@@ -24,7 +24,7 @@ from headsync.corpora.manifest import Utterance, read_manifest
 from headsync.errors import ConfigError, DataError, HeadsyncError
 from headsync.events import Final
 from headsync.frontend.audio import stream_audio
-from headsync.model_folder import CARD, find_named
+from headsync.model_folder import CARD, find_named, sha256
 from headsync.recognizer import LoadOptions, Recognizer
 
 PER_TASK = 8  # utterances in a task
@@ -58,8 +58,6 @@ _ANY_ENGINE = ("engine", "auto")
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a run."""
-
     before: int  # utterances that earlier runs have transcribed
     transcribed: int
     failed: int
@@ -113,8 +111,7 @@ def checksum(path: Path) -> str:
     digest = hashlib.sha256()
     for each in files:
         if each.name != CARD:
-            with each.open("rb") as file:
-                digest.update(f"{each.relative_to(path)}\n{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{each.relative_to(path)}\n{sha256(each)}\n".encode())
     return digest.hexdigest()
 
 
@@ -204,10 +201,7 @@ def recognise(recognizer: Recognizer, utterance: Utterance) -> Line:
 
 
 def on_ray(workers: int | None = None, address: str | None = None) -> Run:
-    """Transcribe on a Ray cluster: the one at `address`, or a new one on this machine; one CPU per worker.
-
-    Ray retries the tasks of failed workers without limit.
-    """
+    """Transcribe on a Ray cluster: the one at `address`, or a new one on this machine; one CPU per worker."""
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError:
@@ -219,7 +213,7 @@ def on_ray(workers: int | None = None, address: str | None = None) -> Run:
             ray.init(address, num_cpus=None if address else workers, include_dashboard=False, log_to_driver=False)
         try:
             job.load()  # an error in the model or its settings is raised here, before any worker starts
-            task = ray.remote(num_cpus=1, max_retries=-1)(_task)
+            task = ray.remote(num_cpus=1, max_retries=-1)(_task)  # retried without limit if a worker fails
             most = _TASKS_PER_WORKER * (workers or int(ray.cluster_resources().get("CPU", 1)))
             if workers and address:  # a larger cluster would run all submitted tasks at once
                 most = workers
@@ -250,6 +244,4 @@ def _task(job: Job, utterances: Sequence[Utterance]) -> list[Line]:
     return [recognise(recognizer, utterance) for utterance in utterances]
 
 
-@lru_cache(maxsize=1)
-def _load_once(job: Job) -> Recognizer:
-    return job.load()
+_load_once = lru_cache(maxsize=1)(Job.load)

@@ -37,13 +37,8 @@ from headsync.frontend.features import Statistics
 from headsync.recipe import build, dump
 from headsync.text.vocabulary import Vocabulary
 
-WEIGHTS, CONFIG, VOCABULARY, STATISTICS, CARD = (
-    "weights.safetensors",
-    "config.toml",
-    "vocabulary.json",
-    "statistics.safetensors",
-    "README.md",
-)
+WEIGHTS, VOCABULARY, STATISTICS = "weights.safetensors", "vocabulary.json", "statistics.safetensors"
+CONFIG, CARD = "config.toml", "README.md"
 GRAPHS = "graphs.json"  # describes the graphs of an exported model
 CHECKSUMS = "SHA256SUMS"
 EDITABLE = (CONFIG, CARD)  # without a checksum
@@ -87,7 +82,6 @@ def shipped() -> dict[str, Path]:
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded models."""
     if given := os.environ.get("HEADSYNC_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headsync" / "models"
@@ -206,7 +200,6 @@ def verify_checksums(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

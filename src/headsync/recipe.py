@@ -77,11 +77,11 @@ def build(cls: type[T], tree: dict[str, Any], where: str, prefix: str = "") -> T
 
 def dump(config: Config) -> str:
     """The TOML text of a config; `build` restores the same config from it."""
-    lines = [f"kind = {_toml(config.kind)}", ""]
+    lines = [f"kind = {to_toml(config.kind)}", ""]
     for name in TABLES_OF_KIND[config.kind]:
         lines.append(f"[{name}]")
         values = getattr(config, name)
-        lines += [f"{f.name} = {_toml(getattr(values, f.name))}" for f in dataclasses.fields(values)]
+        lines += [f"{f.name} = {to_toml(getattr(values, f.name))}" for f in dataclasses.fields(values)]
         lines.append("")
     return "\n".join(lines)
 
@@ -133,7 +133,8 @@ def to_float(value: float, name: str) -> float:
 _DESCRIPTIONS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
-def _toml(value: Any) -> str:
+def to_toml(value: Any) -> str:
+    """A setting as a TOML value; a text is quoted, so that one such as "0.9" remains a text."""
     if value is None:
         return f'"{NONE}"'
     if isinstance(value, float):

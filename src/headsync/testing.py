@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState
 from headsync.engine.state_tree import take_rows
 
 CERTAIN = 1e9  # a scale of energies at which every sigmoid is 0 or 1, and every softmax selects one frame
@@ -44,13 +44,13 @@ def random_case(
     return Case(q, k, limit)
 
 
-def check_mechanism(mechanism: OnlineAttention, case: Case) -> None:
+def check_mechanism(mechanism: Mechanism, case: Case) -> None:
     """Run all checks."""
     for check in CHECKS:
         check(mechanism, case)
 
 
-def drain_steps(mechanism: OnlineAttention, case: Case) -> Aligned:
+def drain_steps(mechanism: Mechanism, case: Case) -> Aligned:
     """All output steps one at a time, with all frames available."""
     state, outcomes = mechanism.start(len(case.q_BHLD)), []
     for i in range(case.q_BHLD.shape[2]):
@@ -61,7 +61,7 @@ def drain_steps(mechanism: OnlineAttention, case: Case) -> Aligned:
     return Aligned(weights, torch.stack([outcome.end_BH for outcome in outcomes], 2))
 
 
-def check_step_equals_align(mechanism: OnlineAttention, case: Case) -> None:
+def check_step_equals_align(mechanism: Mechanism, case: Case) -> None:
     """The steps equal the parallel form; if that is an expectation, where all probabilities are 0 or 1."""
     if mechanism.expected:
         case = case._replace(q_BHLD=case.q_BHLD * CERTAIN)
@@ -71,7 +71,7 @@ def check_step_equals_align(mechanism: OnlineAttention, case: Case) -> None:
         _assert_same(stepped.end_BHL, aligned.end_BHL, "step and align consume different frames")
 
 
-def check_limit(mechanism: OnlineAttention, case: Case) -> None:
+def check_limit(mechanism: Mechanism, case: Case) -> None:
     """No head consumes a frame at or beyond the limit, and frames that were not consumed have no weight."""
     frames = case.k_BHTD.shape[2]
     limit = case.limit_BL.clamp(max=frames).unsqueeze(1)
@@ -81,7 +81,7 @@ def check_limit(mechanism: OnlineAttention, case: Case) -> None:
         assert (form.weights_BHLT[beyond] == 0).all(), "a frame that was not consumed has weight"
 
 
-def check_padding_has_no_effect(mechanism: OnlineAttention, case: Case) -> None:
+def check_padding_has_no_effect(mechanism: Mechanism, case: Case) -> None:
     """The values of frames beyond the end of a row have no effect."""
     rows, frames = len(case.k_BHTD), case.k_BHTD.shape[2]
     length_B = 1 + torch.arange(rows) * (frames - 1) // max(1, rows - 1)  # from one frame to all
@@ -95,7 +95,7 @@ def check_padding_has_no_effect(mechanism: OnlineAttention, case: Case) -> None:
         _assert_same(zeros, nans, "padding changes step")
 
 
-def check_rows_are_independent(mechanism: OnlineAttention, case: Case) -> None:
+def check_rows_are_independent(mechanism: Mechanism, case: Case) -> None:
     """A row in a batch equals the row alone."""
     aligned, stepped = _aligned(mechanism, case), drain_steps(mechanism, case)[:2]
     for row in range(len(case.q_BHLD)):
@@ -104,7 +104,7 @@ def check_rows_are_independent(mechanism: OnlineAttention, case: Case) -> None:
         _assert_same(drain_steps(mechanism, alone)[:2], take_rows(stepped, [row]), "step: a row depends on the others")
 
 
-def check_row_selection(mechanism: OnlineAttention, case: Case) -> None:
+def check_row_selection(mechanism: Mechanism, case: Case) -> None:
     """Rows can be selected before or after a step, with the same result; beam search relies on this."""
     state, rows = mechanism.start(len(case.q_BHLD)), [len(case.q_BHLD) - 1, 0, 0]
     for i in range(case.q_BHLD.shape[2]):
@@ -114,7 +114,7 @@ def check_row_selection(mechanism: OnlineAttention, case: Case) -> None:
         state = outcome.state
 
 
-def check_more_frames_change_nothing(mechanism: OnlineAttention, case: Case) -> None:
+def check_more_frames_change_nothing(mechanism: Mechanism, case: Case) -> None:
     """More frames do not change a decided step, and a step is decided if all frames before its limit are available."""
     rows = len(case.q_BHLD)
     state = mechanism.start(rows)
@@ -131,14 +131,14 @@ def check_more_frames_change_nothing(mechanism: OnlineAttention, case: Case) -> 
         state = final.state
 
 
-def check_shared_keys(mechanism: OnlineAttention, case: Case) -> None:
+def check_shared_keys(mechanism: Mechanism, case: Case) -> None:
     """All rows may share the keys of one row; the hypotheses of a beam share their frames."""
     shared = case._replace(k_BHTD=case.k_BHTD[:1])
     copied = case._replace(k_BHTD=case.k_BHTD[:1].expand_as(case.k_BHTD))
     _assert_same(drain_steps(mechanism, shared), drain_steps(mechanism, copied), "rows cannot share their keys")
 
 
-def check_pickled_state(mechanism: OnlineAttention, case: Case) -> None:
+def check_pickled_state(mechanism: Mechanism, case: Case) -> None:
     """A stream can be pickled between any two steps and continues unchanged."""
     state = mechanism.start(len(case.q_BHLD))
     for i in range(case.q_BHLD.shape[2]):
@@ -148,7 +148,7 @@ def check_pickled_state(mechanism: OnlineAttention, case: Case) -> None:
         state = pickle.loads(pickle.dumps(outcome.state))
 
 
-def check_gradients(mechanism: OnlineAttention, case: Case) -> None:
+def check_gradients(mechanism: Mechanism, case: Case) -> None:
     """The gradients of the parallel form are finite and equal finite differences and the gradients of the steps.
 
     If the parallel form is an expectation, the steps make hard decisions and have no such gradients.
@@ -170,7 +170,7 @@ def check_gradients(mechanism: OnlineAttention, case: Case) -> None:
         _assert_same(ours, of_steps, "step and align have different gradients")
 
 
-CHECKS: tuple[Callable[[OnlineAttention, Case], None], ...] = (
+CHECKS: tuple[Callable[[Mechanism, Case], None], ...] = (
     check_step_equals_align,
     check_limit,
     check_padding_has_no_effect,
@@ -183,13 +183,13 @@ CHECKS: tuple[Callable[[OnlineAttention, Case], None], ...] = (
 )
 
 
-def _aligned(mechanism: OnlineAttention, case: Case) -> tuple[Tensor, ...]:
+def _aligned(mechanism: Mechanism, case: Case) -> tuple[Tensor, ...]:
     """All results of the parallel form."""
     return tuple(part for part in mechanism.align(*case) if part is not None)
 
 
 def _step(
-    mechanism: OnlineAttention, case: Case, i: int, state: MechanismState, window: AttentionWindow | None = None
+    mechanism: Mechanism, case: Case, i: int, state: MechanismState, window: AttentionWindow | None = None
 ) -> Attended:
     """Output step i; by default all frames are available."""
     rows, frames = len(case.q_BHLD), case.k_BHTD.shape[2]

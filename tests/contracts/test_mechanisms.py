@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from headsync import testing
 from headsync.attention import MECHANISMS, build_mechanism
-from headsync.attention.base import Aligned, AttentionWindow, OnlineAttention
+from headsync.attention.base import Aligned, AttentionWindow, Mechanism
 from headsync.attention.bernoulli import MMA
 from headsync.config import ConfigError, DecoderConfig
 from headsync.decoding.lookahead import LIMITS
 from headsync.testing import CHECKS, Case, check_mechanism, check_step_equals_align, random_case
 from random_weights import scrambled
 
-Check = Callable[[OnlineAttention, Case], None]
+Check = Callable[[Mechanism, Case], None]
 
 
 WIDTH = 4  # of a head
 
 
-def build(name: str, heads: int, threshold: float = 1.0, wait_frames: int = 100) -> OnlineAttention:
+def build(name: str, heads: int, threshold: float = 1.0, wait_frames: int = 100) -> Mechanism:
     """With a bias of -1 steps halt after a few frames, some of them beyond the last one."""
     config = DecoderConfig(attention=name, threshold=threshold, energy_bias=-1.0)
     mechanism = scrambled(build_mechanism(config, heads, WIDTH))

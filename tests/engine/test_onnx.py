@@ -260,11 +260,11 @@ def test_slots_that_no_hypothesis_names_are_dropped() -> None:
         past, texts = take_rows(past, rows), [texts[row] for row in rows]
         distinct = {number for text in texts for number in text}
         assert past.compacted().pool.used <= 2 * (len(distinct) + 1) + SPARE_SLOTS
-        visible = past.visible()
-        keys = visible.both[0, 0, :, 0]
+        both, hidden_BP = past.visible()
+        keys = both[0, 0, :, 0]
         assert keys.tolist() == [0.0, *sorted(distinct)]
-        assert [keys[row == 0].tolist() for row in visible.hidden_BP] == texts
-        assert not (visible.hidden_BP[:, EMPTY] == 0).any()
+        assert [keys[row == 0].tolist() for row in hidden_BP] == texts
+        assert not (hidden_BP[:, EMPTY] == 0).any()
 
 
 def continued(engine: Engine, state: State, tokens: list[int]) -> list[np.ndarray]:

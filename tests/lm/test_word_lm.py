@@ -66,14 +66,14 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=5)
 @given(said=sentences)
 def test_the_score_of_a_sentence_equals_that_of_the_word_model(words: LanguageModel, said: list[str]) -> None:
     text = " ".join(said)
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     expected = log_p(words, SPELLED.encode(text), SPELLED.end)
     assert log_p(spelled, LETTERS.encode(text), LETTERS.end) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_character_scores_the_ratio_of_the_words_that_continue_with_it(words: LanguageModel) -> None:
     """Literally, for every prefix after "bad "."""
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     state = words.start(1)
     for token in (SPELLED.end, *SPELLED.encode("bad")):
         log_p_V, state = words.step(np.array([token]), state)
@@ -96,7 +96,7 @@ def test_a_character_scores_the_ratio_of_the_words_that_continue_with_it(words: 
 
 
 def test_every_step_is_a_distribution_except_for_unknown_words(words: LanguageModel) -> None:
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     state = spelled.start(1)
     for token in (LETTERS.end, *LETTERS.encode("ab cab d'accab a")):
         scores, state = spelled.step(np.array([token]), state)
@@ -117,7 +117,7 @@ class Flat:
 
 
 def test_without_unknown_words_every_step_sums_to_one() -> None:
-    spelled = WordsOverCharacters.build(Flat(), Vocabulary("words", (UNKNOWN, *WORDS)), LETTERS)
+    spelled = WordsOverCharacters(Flat(), Vocabulary("words", (UNKNOWN, *WORDS)), LETTERS)
     state = spelled.start(1)
     for token in (LETTERS.end, *LETTERS.encode("ab cab d'accab a")):
         scores, state = spelled.step(np.array([token]), state)
@@ -125,7 +125,7 @@ def test_without_unknown_words_every_step_sums_to_one() -> None:
 
 
 def test_an_unknown_word_costs_unk_and_a_penalty_per_character(words: LanguageModel) -> None:
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     known, unknown = (log_p(words, SPELLED.encode(f"a {word} b"), SPELLED.end) for word in ("cab", UNKNOWN))
     for word in ("cabb", "dd", "abb", "ba"):  # a longer one, one that no word begins like, two beginnings of words
         total = log_p(spelled, LETTERS.encode(f"a {word} b"), LETTERS.end)
@@ -136,12 +136,12 @@ def test_an_unknown_word_costs_unk_and_a_penalty_per_character(words: LanguageMo
 @settings(deadline=None, max_examples=60)
 @given(ids=st.lists(st.integers(1, len(LETTERS.tokens)), max_size=12))
 def test_every_text_has_a_finite_score(words: LanguageModel, ids: list[int]) -> None:
-    assert -500 < log_p(WordsOverCharacters.build(words, SPELLED, LETTERS), ids, LETTERS.end) < 0
+    assert -500 < log_p(WordsOverCharacters(words, SPELLED, LETTERS), ids, LETTERS.end) < 0
 
 
 def test_a_very_long_word_has_a_low_but_finite_score(words: LanguageModel) -> None:
     ids = LETTERS.encode("abcd" * 200)
-    assert -3000 < log_p(WordsOverCharacters.build(words, SPELLED, LETTERS), ids, LETTERS.end) < -1000
+    assert -3000 < log_p(WordsOverCharacters(words, SPELLED, LETTERS), ids, LETTERS.end) < -1000
 
 
 TEXTS = ("ab cab", "abba b", "dd a a", "bad ' ", "d'acca", " a  b ")
@@ -149,7 +149,7 @@ TEXTS = ("ab cab", "abba b", "dd a a", "bad ' ", "d'acca", " a  b ")
 
 def test_a_batch_equals_its_rows_under_any_selection(words: LanguageModel) -> None:
     """Rows in different places of their words, taken, repeated and pickled on the way."""
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     tokens_BL = np.array([[LETTERS.end, *(LETTERS.tokens.index("<space>" if c == " " else c) + 1 for c in text)]
                           for text in TEXTS])  # fmt: skip
     alone = []
@@ -169,7 +169,7 @@ def test_a_batch_equals_its_rows_under_any_selection(words: LanguageModel) -> No
 
 
 def test_a_step_does_not_change_its_input_state(words: LanguageModel) -> None:
-    spelled = WordsOverCharacters.build(words, SPELLED, LETTERS)
+    spelled = WordsOverCharacters(words, SPELLED, LETTERS)
     _, state = spelled.step(np.array([LETTERS.end]), spelled.start(1))
     _, state = spelled.step(np.array(LETTERS.encode("a")), state)
     for first, second in itertools.permutations(range(1, 7), 2):
@@ -191,6 +191,6 @@ def test_the_word_model_is_queried_only_where_a_word_may_end(words: LanguageMode
             return words.step(tokens_B, state)  # type: ignore[arg-type]
 
     counting = Counting()
-    log_p(WordsOverCharacters.build(counting, SPELLED, LETTERS), LETTERS.encode("cab dd ab"), LETTERS.end)  # type: ignore[arg-type]
+    log_p(WordsOverCharacters(counting, SPELLED, LETTERS), LETTERS.encode("cab dd ab"), LETTERS.end)  # type: ignore[arg-type]
     named = [SPELLED.tokens[n - 1] if n < SPELLED.end else "<s>" for n in counting.asked]
     assert named == ["<s>", "cab", "<unk>", "a", "ab"]

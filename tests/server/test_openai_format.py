@@ -10,7 +10,6 @@ from headsync.events import Endpoint, Event, Final, Partial, Word
 from headsync.server.openai_format import (
     SentText,
     Transcription,
-    done_event,
     next_delta,
     plain_json,
     server_sent_event,
@@ -71,7 +70,7 @@ def test_the_long_document_has_the_times_asked_for(granularities: list, keys: se
 
 
 def test_server_sent_events_are_lines_of_json() -> None:
-    sent = server_sent_event(done_event(Transcription([final("fünf")], 1.0)))
+    sent = server_sent_event({"type": "transcript.text.done", **plain_json(Transcription([final("fünf")], 1.0))})
     assert sent.startswith("data: ")
     assert sent.endswith("\n\n")
     assert "\n" not in sent[:-2]

@@ -65,7 +65,7 @@ def test_no_step_is_halted_up_to_the_update_that_is_set_and_as_set_after_it(reci
     task, seen = run.task, []
     batch = Batches(task.train, task.vocabulary, task.statistics, task.rows(0))[0]
     for _ in range(4):
-        halt = run.update(Share.whole(batch))["halt"]
+        halt = run.update(Share([batch], [1.0], 0))["halt"]
         seen.append((run.progress.update, halts(run), halt == 1.0))
     assert seen == [(1, {False}, True), (2, {False}, True), (3, {True}, False), (4, {True}, False)]
 

@@ -136,7 +136,7 @@ def test_float16_finds_its_scale_and_keeps_it_over_a_stop(recipe: Path, tmp_path
     before = [p.detach().clone() for p in run.task.model.parameters()]
     run.progress.scale = 2.0**127  # gradients so scaled are infinite: the step is left out, the scale falls
     run.updater.restore_scale(run.progress)
-    run.update(Share.whole(run.task.train_batches(0)[0]))
+    run.update(Share([run.task.train_batches(0)[0]], [1.0], 0))
     assert all(torch.equal(b, p) for b, p in zip(before, run.task.model.parameters(), strict=True))
     run.updater.store_scale(run.progress)
     assert run.progress.scale == 2.0**126
@@ -146,7 +146,7 @@ def test_float16_finds_its_scale_and_keeps_it_over_a_stop(recipe: Path, tmp_path
     run.progress.scale = 1e-4
     run.updater.restore_scale(run.progress)
     with pytest.raises(TrainingError, match="is not finite"):
-        run.update(Share.whole(run.task.train_batches(0)[0]))
+        run.update(Share([run.task.train_batches(0)[0]], [1.0], 0))
 
 
 def test_processes_compute_on_gpus_if_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:

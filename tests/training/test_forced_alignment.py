@@ -150,7 +150,7 @@ def test_training_is_limited_once_the_first_phase_is_over(
     monkeypatch.setattr(run.task.model, "forward", watched)
     run.task.model.train()
     for _ in range(4):
-        run.update(Share.whole(batch))
+        run.update(Share([batch], [1.0], 0))
     assert [limit is None for limit in seen] == [True, True, False, False]
     assert seen[2].shape == batch.targets_BL.shape
 

@@ -23,7 +23,7 @@ def run(recipe: Path, tmp_path: Path) -> Trainer[Any, Any]:
 
 
 def first_update(run: Trainer[Any, Any]) -> None:
-    run.update(Share.whole(run.task.train_batches(0)[0]))
+    run.update(Share([run.task.train_batches(0)[0]], [1.0], 0))
 
 
 def test_noam_by_hand() -> None:

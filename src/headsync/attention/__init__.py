@@ -6,7 +6,7 @@ so cover new entries. Installed packages add mechanisms with entry points of the
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 from headsync.attention.accumulate import ACS, DACS, HSDACS
 from headsync.attention.base import Mechanism
@@ -39,19 +39,15 @@ def mechanism_of(config: DecoderConfig) -> type[Mechanism]:
     if config.attention in MECHANISMS:
         return MECHANISMS[config.attention]
     for entry in entry_points(group=GROUP, name=config.attention):
-        return _load(entry)
+        where = f'decoder.attention = "{entry.name}": {entry.value} of {entry.dist.name if entry.dist else "a package"}'
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise ConfigError(f"{where} cannot be imported ({error}); repair or remove the package") from error
+        if not (isinstance(loaded, type) and issubclass(loaded, Mechanism)):
+            raise ConfigError(f"{where} is not a subclass of headsync.attention.base.Mechanism; repair the package")
+        return loaded
     raise nearest_name("decoder.attention =", config.attention, {*MECHANISMS, *entry_points(group=GROUP).names})
-
-
-def _load(entry: EntryPoint) -> type[Mechanism]:
-    where = f'decoder.attention = "{entry.name}": {entry.value} of {entry.dist.name if entry.dist else "a package"}'
-    try:
-        loaded = entry.load()
-    except Exception as error:
-        raise ConfigError(f"{where} cannot be imported ({error}); repair or remove the package") from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Mechanism)):
-        raise ConfigError(f"{where} is not a subclass of headsync.attention.base.Mechanism; repair the package")
-    return loaded
 
 
 def build_mechanism(config: DecoderConfig, heads: int, width: int) -> Mechanism:

@@ -109,10 +109,7 @@ class HSDACS(DACS):
 
 
 class ACS(DACS):
-    """Adaptive computation steps, the predecessor of DACS: one halting probability per frame, shared by all heads.
-
-    The energies are computed with the full width of queries and keys.
-    """
+    """The predecessor of DACS: one halting probability per frame for all heads, of the full width of q and k."""
 
     @property
     def energies_of_frame(self) -> int:

@@ -9,7 +9,7 @@ Shapes: B rows, H heads, L output steps, T encoder frames, D head width.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,35 +66,21 @@ class Phase(NamedTuple):
     sharpness: float = 1.0  # scales the energies in `align`, for mechanisms whose `align` is an expectation
 
 
-class OnlineAttention(Protocol):
+class Mechanism(nn.Module, ABC):
     """A mechanism: `align` for training and `step` for streaming; `headsync.testing` checks that they agree.
 
     `step` is pure: an undecided step is discarded and repeated with the same state when more frames are available. In
-    `align`, a padded output step has the limit 0 and attends to nothing.
+    `align`, a padded output step has the limit 0 and attends to nothing. `width` is the width of a head.
     """
 
-    threshold: float  # of each head; can be changed on a trained model (Table 4)
-    phase: Phase  # set by training; a trained model always halts
-    expected: bool  # whether `align` is an expectation; `step` equals it only if all probabilities are 0 or 1
-
-    def start(self, batch: int) -> MechanismState: ...
-
-    def align(self, q_BHLD: Tensor, k_BHTD: Tensor, limit_BL: Tensor) -> Aligned: ...
-
-    def step(self, q_BHD: Tensor, k_BHTD: Tensor, state: MechanismState, window: AttentionWindow) -> Attended: ...
-
-
-class Mechanism(nn.Module, ABC):
-    """The base class of mechanisms; `width` is the width of a head."""
-
     energy_bias: nn.Parameter | None  # of mechanisms with `energies_of_frame`
-    expected = False
+    expected = False  # whether `align` is an expectation; `step` equals it only if all probabilities are 0 or 1
     counts_late = False  # whether tokens are counted (for the quantity loss) only after the first phase of training
 
     def __init__(self, config: DecoderConfig, heads: int, width: int) -> None:
         super().__init__()
-        self.threshold = config.threshold
-        self.phase = Phase(sharpness=config.sharpness)
+        self.threshold = config.threshold  # of each head; can be changed on a trained model (Table 4)
+        self.phase = Phase(sharpness=config.sharpness)  # set by training; a trained model always halts
 
     @staticmethod
     def attends(config: DecoderConfig, layer: int) -> bool:

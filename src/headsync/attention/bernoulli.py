@@ -75,10 +75,11 @@ class HMA(Bernoulli):
         energy_BMT = self._energies(q_BHLD, k_BHTD).squeeze(2)
         scanned = allowed.squeeze(2) & ~before_limit(frames, boundary_BM) & ~lost_BM.unsqueeze(-1)
         first_BM, fired_BM = first_true((energy_BMT >= 0) & scanned)  # p >= 1/2
-        first_BM, fired_BM, settled_B = self._synchronise(first_BM, fired_BM, state, sight_B)
+        first_BM, fired_BM = self._synchronise(first_BM, fired_BM, lost_BM, sight_B)
         weights_BHT = self._around(first_BM, fired_BM, q_BHLD, k_BHTD)
         consumed_BM = torch.where(fired_BM, first_BM + 1, sight_B.unsqueeze(1).masked_fill(lost_BM, 0))
         after = torch.where(fired_BM, first_BM, boundary_BM), ~fired_BM
+        settled_B = (fired_BM | lost_BM).all(1)  # later frames cannot change the boundaries
         return Attended(weights_BHT.to(q_BHD.dtype), consumed_BM, settled_B | window.complete, after)
 
     def _around(self, first_BM: Tensor, fired_BM: Tensor, q_BHLD: Tensor, k_BHTD: Tensor) -> Tensor:
@@ -91,11 +92,10 @@ class HMA(Bernoulli):
         return alpha_BMLT
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The boundaries, whether each head has one, and the rows in which later frames cannot change them."""
-        _, lost_BM = state
-        return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
+        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The boundaries, and whether each head has one."""
+        return first_BM, fired_BM
 
 
 class MoChA(HMA):
@@ -153,17 +153,14 @@ class MMA(MoChA):
         return weights_BHLT * scale_BM[:, :, None, None]
 
     def _synchronise(
-        self, first_BM: Tensor, fired_BM: Tensor, state: MechanismState, sight_B: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        _, lost_BM = state
+        self, first_BM: Tensor, fired_BM: Tensor, lost_BM: Tensor, sight_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
         never = torch.iinfo(torch.long).max - self.wait_frames
         b_B1 = first_BM.masked_fill(~fired_BM, never).amin(1, keepdim=True)
         latest_B1 = b_B1 + self.wait_frames
         due_BM = (latest_B1 < sight_B.unsqueeze(1)) & ~lost_BM
         forced_BM = due_BM & (~fired_BM | (first_BM > latest_B1))
-        first_BM = torch.where(forced_BM, latest_B1, first_BM)
-        fired_BM = fired_BM | forced_BM
-        return first_BM, fired_BM, (fired_BM | lost_BM).all(1)
+        return torch.where(forced_BM, latest_B1, first_BM), fired_BM | forced_BM
 
 
 class MTA(Bernoulli):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headsync.attention.base import Aligned, Attended, AttentionWindow, MechanismState, OnlineAttention
+from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState
 from headsync.attention.dropout import dropout
 from headsync.attention.energies import side_by_side
 
@@ -23,7 +23,7 @@ def split_heads(x_BTE: Tensor, heads: int) -> Tensor:
 class CrossAttention(nn.Module):
     """Multi-head attention of decoder states over encoder frames by any online mechanism."""
 
-    def __init__(self, width: int, heads: int, mechanism: OnlineAttention, dropout: float, bias: bool = True) -> None:
+    def __init__(self, width: int, heads: int, mechanism: Mechanism, dropout: float, bias: bool = True) -> None:
         """`bias`: of queries, values and output; keys always have one, which has no effect only with softmax."""
         super().__init__()
         self.heads, self.dropout = heads, dropout

@@ -34,8 +34,6 @@ def relu_dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """`dropout` as a layer."""
-
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.p = probability

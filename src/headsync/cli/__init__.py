@@ -3,6 +3,4 @@
 Commands import the package inside their functions, so that `headsync --help` starts quickly.
 """
 
-from headsync.cli.app import main
-
-__all__ = ["main"]
+from headsync.cli.app import main as main

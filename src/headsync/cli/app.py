@@ -72,21 +72,10 @@ def _options(
     """Streaming speech recognition with online attention."""
 
 
-app.command()(transcribe)
-app.command()(listen)
-app.command()(demo)
-app.command()(serve)
-app.add_typer(models, name="models")
-app.add_typer(prepare, name="prepare")
-app.command()(train)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(perplexity)
-app.add_typer(plot, name="plot")
-app.command()(calibrate)
-app.command()(tune)
-app.command()(export)
-app.add_typer(importing, name="import")
+for _command in (transcribe, listen, demo, serve, train, evaluate, compare, perplexity, calibrate, tune, export):
+    app.command()(_command)
+for _name, _group in {"models": models, "prepare": prepare, "plot": plot, "import": importing}.items():
+    app.add_typer(_group, name=_name)
 
 
 def main() -> None:

@@ -1,5 +1,3 @@
-"""`headsync calibrate`: calibrate the confidences of a model on development data."""
-
 from __future__ import annotations
 
 import shutil

@@ -1,5 +1,3 @@
-"""`headsync compare`: train and measure several systems under one plan."""
-
 from __future__ import annotations
 
 from pathlib import Path

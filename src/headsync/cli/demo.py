@@ -1,5 +1,3 @@
-"""`headsync demo`: recognise the bundled recordings and compare with their texts."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`headsync evaluate`: the figures of a model on a manifest."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +36,6 @@ _file = partial(typer.Option, rich_help_panel="Files to write")
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """The files that an evaluation writes."""
-
     json_out: Annotated[Path | None, _file("--json", help="All figures and texts.")] = None
     plot: Annotated[Path | None, _file(help="Figure of the delays, PNG or SVG.")] = None
     ctm: Annotated[Path | None, _file(help="Recognised words with times, as CTM.")] = None
@@ -122,8 +118,6 @@ class ReferenceTimes:
 
 @dataclass(frozen=True)
 class CountOptions:
-    """How errors are counted and shown."""
-
     unit: Annotated[Literal["words", "characters"], typer.Option(help="Unit in which errors are counted.")] = "words"
     normalise: options.NormaliserChoice = "none"
     reliability: Annotated[
@@ -177,7 +171,6 @@ def read_utterances(manifest: Path, limit: int | None) -> list[Utterance]:
 
 
 def rows(report: EvaluationReport) -> list[tuple[str, str]]:
-    """The figures, formatted."""
     counts, interval = report.counts, report.interval
     clustered, delays, stability = report.interval_by_speaker, report.delays, report.stability
     return [

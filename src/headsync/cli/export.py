@@ -1,5 +1,3 @@
-"""`headsync export`: write a model's ONNX graphs, so that it runs without PyTorch."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`headsync import`: a model folder from the weights of another project."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,11 +6,6 @@ from typing import Annotated
 import typer
 
 importing = typer.Typer(help="Make a model folder from the weights of another project.", no_args_is_help=True)
-
-
-@importing.callback()
-def _group() -> None:
-    """Make a model folder from the weights of another project."""
 
 
 @importing.command()

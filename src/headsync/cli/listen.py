@@ -1,5 +1,3 @@
-"""`headsync listen`: recognise speech from the microphone."""
-
 from __future__ import annotations
 
 import queue
@@ -43,7 +41,8 @@ def listen(
     with _stop_on_interrupt() as stopped, microphone, open_screen() as screen:
         _recognise(recognizer, microphone, screen, stopped)
     if microphone.overflows:
-        print_error(f"Audio was lost {_times(microphone.overflows)}, because this computer is too slow for the model.")
+        times = "once" if microphone.overflows == 1 else f"{microphone.overflows} times"
+        print_error(f"Audio was lost {times}, because this computer is too slow for the model.")
     if not stopped.is_set():
         raise AudioError("The microphone was disconnected; check its cable and start again.")
 
@@ -128,10 +127,6 @@ def _recognise(recognizer: SessionFactory, microphone: _Microphone, screen: Scre
             screen.show(event)
     for event in session.finish():
         screen.show(event)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _import_sounddevice() -> Any:

@@ -1,5 +1,3 @@
-"""`headsync models`: list models, download them by name, and prepare them for download."""
-
 from __future__ import annotations
 
 import math
@@ -16,8 +14,21 @@ models = typer.Typer(invoke_without_command=True)
 @models.callback()
 def _list(context: typer.Context) -> None:
     """List the shipped and the downloaded models; pull downloads a model, push prepares one for download."""
-    if context.invoked_subcommand is None:
-        _print_models()
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from headsync.model_folder import card_summary
+
+    table = Table("name", "recognises", box=None, header_style="bold")
+    table.add_column("parameters", justify="right")
+    table.add_column("size", justify="right")
+    for name, folder in sorted(load_model.known_models().items()):
+        size_megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+        recognises = (card_summary(folder) or "").split(". ")[0].rstrip(".")
+        table.add_row(name, recognises, f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
+    Console().print(table)
 
 
 @models.command()
@@ -46,22 +57,6 @@ def push(
 
     write(model, folder)
     typer.echo(f"{folder}: copy its files to a web server or a repository")
-
-
-def _print_models() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from headsync.model_folder import card_summary
-
-    table = Table("name", "recognises", box=None, header_style="bold")
-    table.add_column("parameters", justify="right")
-    table.add_column("size", justify="right")
-    for name, folder in sorted(load_model.known_models().items()):
-        size_megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-        recognises = (card_summary(folder) or "").split(". ")[0].rstrip(".")
-        table.add_row(name, recognises, f"{count_parameters(folder) / 1e6:.2f} M", f"{size_megabytes:.1f} MB")
-    Console().print(table)
 
 
 def count_parameters(folder: Path) -> int:

@@ -48,7 +48,6 @@ def check_writable(path: Path | None) -> None:
 
 
 def write_json(path: Path, document: object) -> None:
-    """Write an indented JSON document."""
     with naming(path):
         path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -67,7 +66,6 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_error(error: BaseException | str) -> None:
-    """Print an error as a sentence."""
     from rich.console import Console
     from rich.text import Text
 

@@ -1,5 +1,3 @@
-"""`headsync perplexity`: the perplexity of a text under a language model."""
-
 from __future__ import annotations
 
 import math
@@ -40,7 +38,6 @@ def perplexity(
 
 
 def rows(measured: Perplexity) -> list[tuple[str, str]]:
-    """The figures, formatted."""
     left_out = f", {measured.left_out} left out" if measured.left_out else ""
     unknown = f", {measured.unknown / max(1, measured.tokens):.2%} of them unknown" if measured.unknown else ""
     return [

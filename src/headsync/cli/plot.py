@@ -1,5 +1,3 @@
-"""`headsync plot`: figures of a model's attention."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,11 +11,6 @@ from headsync.cli.output import check_writable
 from headsync.errors import DataError
 
 plot = typer.Typer(help="Draw figures of a model.", no_args_is_help=True)
-
-
-@plot.callback()
-def _group() -> None:
-    """Draw figures of a model."""
 
 
 @plot.command()

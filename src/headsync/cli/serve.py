@@ -1,5 +1,3 @@
-"""`headsync serve`: recognition over the network."""
-
 from __future__ import annotations
 
 import functools
@@ -23,8 +21,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True)
 class ModelGroup:
-    """The served models."""
-
     models: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,8 +44,6 @@ class ModelGroup:
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Addresses and access."""
-
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every interface.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")] = 8080
     wyoming: Annotated[
@@ -93,8 +87,6 @@ _limit = functools.partial(typer.Option, rich_help_panel="Limits of each process
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits of clients."""
-
     streams: Annotated[int, _limit(min=1, help="Maximum number of open streams.")] = LIMITS.streams
     client_streams: Annotated[
         int | None, _limit(min=1, help="Maximum number of open streams of one address or token.")
@@ -116,8 +108,6 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Options of logging."""
-
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"],
         typer.Option(help="Lowest level of messages to log; info adds an access log."),

@@ -1,5 +1,3 @@
-"""`headsync train`: train the model of a recipe."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`headsync transcribe`: recordings in, text out while they stream."""
-
 from __future__ import annotations
 
 import sys
@@ -30,8 +28,6 @@ _option = partial(typer.Option, rich_help_panel="Transcribe a manifest")
 
 @dataclass(frozen=True)
 class _BatchOptions:
-    """Transcription of a whole manifest."""
-
     manifest: Annotated[Path | None, _option(help="Transcribe all utterances of a manifest instead of files.")] = None
     out: Annotated[
         Path | None, _option(help="Output, JSON lines; NAME-transcripts.jsonl in the working folder by default.")

@@ -1,5 +1,3 @@
-"""`headsync tune`: error rate against delay, and the choice of a point."""
-
 from __future__ import annotations
 
 import hashlib
@@ -25,8 +23,6 @@ _axis = partial(typer.Option, rich_help_panel="Delay budgets to measure, in ever
 
 @dataclass(frozen=True)
 class BudgetGrid:
-    """The values of each setting of a delay budget."""
-
     lookahead_ms: Annotated[list[float], _axis(help="Lookahead limit M in milliseconds.")] = field(
         default_factory=lambda: [160.0, 320.0, 640.0]
     )
@@ -50,8 +46,6 @@ class BudgetGrid:
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """The choice of a point, and where it goes."""
-
     most_delay: Annotated[
         float | None, typer.Option(help="Choose among points with at most this user-perceived latency, p90, seconds.")
     ] = None

@@ -36,8 +36,6 @@ _SUBTYPES = {  # (format tag, bits per sample) -> soundfile's name
 
 
 class _Header(NamedTuple):
-    """The format of the samples."""
-
     subtype: str
     channels: int
     sample_rate: int

@@ -37,9 +37,8 @@ def decoded_seconds(path: Path, rate: int | None) -> float:
         if checksum:
             digest.update(np.round(samples * 32768.0).astype("<i2").tobytes())
     if checksum and digest.digest() != checksum:
-        raise UnusableError(
-            ProblemKind.WRONG_CHECKSUM, f"{path}: the samples do not match the checksum in the file; download it again."
-        )
+        what = f"{path}: the samples do not match the checksum in the file; download it again."
+        raise UnusableError(ProblemKind.WRONG_CHECKSUM, what)
     return count / found
 
 
@@ -53,9 +52,8 @@ def refuse_absent(path: Path) -> None:
 
 def refuse_rate(path: Path, found: int, wanted: int | None) -> None:
     if wanted is not None and found != wanted:
-        raise UnusableError(
-            ProblemKind.WRONG_SAMPLE_RATE, f"{path}: the sample rate is {found}, expected {wanted}; download it again."
-        )
+        what = f"{path}: the sample rate is {found}, expected {wanted}; download it again."
+        raise UnusableError(ProblemKind.WRONG_SAMPLE_RATE, what)
 
 
 def _flac_checksum(path: Path) -> bytes:

@@ -29,8 +29,6 @@ NO_SPEAKERS = "This release has no speaker ids: speakers of train, dev and test 
 
 
 class _Clip(NamedTuple):
-    """A row of a list."""
-
     id: str  # the name of the clip without its suffix
     audio: Path
     text: str
@@ -38,8 +36,6 @@ class _Clip(NamedTuple):
 
 
 class _Release(NamedTuple):
-    """The lists of a release, and the problems in them."""
-
     lists: dict[str, dict[str, _Clip]]  # by the name of the list, then by clip id
     problems: list[Problem]
 

@@ -47,7 +47,6 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
 
 
 def _add_call(parts: dict[str, Part], root: Path, path: Path) -> None:
-    """Add the segments of one call to the parts of their speakers."""
     try:
         segments = parse_json(path.read_text(encoding="utf-8"))
         metadata = parse_json((root / "metadata" / path.name).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from headsync.corpora.audio_files import check_at_rate
-from headsync.corpora.manifest import Progress, Utterance, read_manifest, write_manifest, write_text
+from headsync.corpora.manifest import Progress, read_manifest, write_manifest, write_text
 from headsync.corpora.preparation import CorpusEntry, Expected, Part, ProblemKind, write_parts
 from headsync.corpora.report import CorpusReport, finish, refuse_other_corpus
 from headsync.corpora.transcripts import read_transcripts
@@ -41,14 +41,10 @@ def prepare(source: Path, out: Path, *, workers: int = 1, progress: Progress | N
     prepared = write_parts(parts, out, partial(check_at_rate, _RATE), workers=workers, progress=progress)
     for joined in ("train", "dev"):  # all parts of a kind, also those of earlier runs into this folder
         every = [u for path in sorted(out.glob(f"{joined}-*.jsonl")) for u in read_manifest(path)]
-        together = [u for u in every if _is_short(u)]
+        together = [u for u in every if u.seconds < SECONDS and len(u.text) < CHARACTERS]
         write_manifest(out / f"{joined}.jsonl", together)
         write_text(out / f"lm_{joined}.txt", together)
     return finish("librispeech", source, out, parts, prepared, notes=(_NOTE,))
-
-
-def _is_short(utterance: Utterance) -> bool:
-    return utterance.seconds < SECONDS and len(utterance.text) < CHARACTERS
 
 
 def _folders(source: Path) -> list[Path]:
@@ -71,7 +67,6 @@ def _part(folder: Path) -> Part:
 
 
 def _add_chapter(part: Part, chapter: Path) -> None:
-    """Add the utterances and problems of one chapter."""
     audio = {path.stem: path for path in sorted(chapter.glob("*.flac"))}
     texts, named = read_transcripts(sorted(chapter.glob("*.trans.txt")), part.name, part.problems)
     speaker = chapter.parent.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,9 @@ def read_manifest(path: Path) -> list[Utterance]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: this manifest cannot be read ({error}); prepare the corpus again.") from error
     utterances = [_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
-    _refuse_repeated_ids(utterances, path)
+    counts = Counter(utterance.id for utterance in utterances)
+    if repeated := next((name for name, count in counts.items() if count > 1), None):
+        raise DataError(f"{path}: the id {repeated!r} is listed twice; ids must be unique.")
     return utterances
 
 
@@ -113,11 +116,3 @@ def _field(entry: dict[str, Any], name: str, kind: type | tuple[type, ...], wher
         wanted = "a string" if kind is str else "a number"
         raise DataError(f'{where}: "{name}" must be {wanted}, found {entry[name]!r}.')
     return entry[name]
-
-
-def _refuse_repeated_ids(utterances: list[Utterance], path: Path) -> None:
-    seen: set[str] = set()
-    for utterance in utterances:
-        if utterance.id in seen:
-            raise DataError(f"{path}: the id {utterance.id!r} is listed twice; ids must be unique.")
-        seen.add(utterance.id)

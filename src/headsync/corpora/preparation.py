@@ -50,8 +50,6 @@ class CorpusEntry(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """An omission and its reason."""
-
     part: str
     kind: ProblemKind
     name: str  # of the utterance or the file
@@ -80,8 +78,6 @@ class Part:
 
 
 class CheckedAudio(NamedTuple):
-    """The audio file of an utterance and its length."""
-
     audio: Path
     seconds: float
 

@@ -31,8 +31,6 @@ class Classes(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The size of a part."""
-
     utterances: int
     seconds: float
     speakers: int
@@ -49,8 +47,6 @@ class Size(NamedTuple):
 
 
 class CorpusReport(NamedTuple):
-    """The result of one run."""
-
     corpus: str
     source: str
     sizes: dict[str, Size]
@@ -60,7 +56,6 @@ class CorpusReport(NamedTuple):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of problems of each kind."""
         return dict(sorted(Counter(problem.kind for problem in self.problems).items()))
 
     def save(self, out: Path) -> None:
@@ -75,7 +70,6 @@ class CorpusReport(NamedTuple):
             unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def summary(self) -> str:
-        """The report as printed."""
         lines = [_row(name, size) for name, size in self.sizes.items()]
         for kind, count in self.counts.items():
             lines.append(f"{kind}: {count}")

@@ -28,8 +28,6 @@ _HEAD = 65_536  # characters used to detect the separator
 
 
 class _Columns(NamedTuple):
-    """Column numbers."""
-
     path: int
     text: int
     speaker: int | None

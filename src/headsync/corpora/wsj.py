@@ -144,13 +144,10 @@ def _transcripts(discs: _Discs) -> tuple[Transcripts, list[Problem]]:
         for name, text in _dot_lines(path):
             if found.setdefault(name, text) != text:
                 differing.add(name)
-                problems.append(
-                    Problem("", ProblemKind.DUPLICATE, name, f"{path}: another .dot file has a different text.")
-                )
-    empty = [name for name, text in found.items() if not text]
-    problems += [
-        Problem("", ProblemKind.EMPTY_TRANSCRIPT, name, "the .dot file has no words for this id.") for name in empty
-    ]
+                what = f"{path}: another .dot file has a different text."
+                problems.append(Problem("", ProblemKind.DUPLICATE, name, what))
+    what = "the .dot file has no words for this id."
+    problems += [Problem("", ProblemKind.EMPTY_TRANSCRIPT, name, what) for name, text in found.items() if not text]
     texts = {name: text for name, text in found.items() if text and name not in differing}
     return Transcripts(texts, set(found)), problems
 
@@ -204,15 +201,12 @@ def read_sphere(path: Path, rate: int) -> _Samples:
     samples = _decode_sphere(path)
     count = header.get("sample_count", len(samples))
     if len(samples) != count:
-        raise UnusableError(
-            ProblemKind.UNREADABLE, f"{path}: found {len(samples)} of {count} samples; download it again."
-        )
+        what = f"{path}: found {len(samples)} of {count} samples; download it again."
+        raise UnusableError(ProblemKind.UNREADABLE, what)
     checksum = header.get("sample_checksum")
     if checksum is not None and checksum % 65_536 != int(samples.astype(np.int64).sum()) % 65_536:
-        raise UnusableError(
-            ProblemKind.WRONG_CHECKSUM,
-            f"{path}: the samples do not match the checksum in the header; download it again.",
-        )
+        what = f"{path}: the samples do not match the checksum in the header; download it again."
+        raise UnusableError(ProblemKind.WRONG_CHECKSUM, what)
     return samples
 
 
@@ -235,8 +229,6 @@ def _decode_sphere(path: Path) -> _Samples:
             for frame in file.decode(audio=0):
                 pieces.append(frame.to_ndarray().reshape(-1).astype(np.int16))
     except av.FFmpegError as error:
-        reason = error.strerror or type(error).__name__
-        raise UnusableError(
-            ProblemKind.UNREADABLE, f"{path}: cannot be decoded ({reason}); download it again."
-        ) from None
+        what = f"{path}: cannot be decoded ({error.strerror or type(error).__name__}); download it again."
+        raise UnusableError(ProblemKind.UNREADABLE, what) from None
     return np.concatenate(pieces)

@@ -297,7 +297,6 @@ def best_first(scores_BK: Scores, most: int) -> list[tuple[int, int]]:
 
 
 def _only(beam: Beam, rows: list[int]) -> Beam:
-    """The beam with these live hypotheses."""
     live = tuple(beam.live[row] for row in rows)
     states = take_rows(beam.state, rows), rows_of(beam.ctc, rows), rows_of(beam.language, rows)
     return Beam(live, beam.ended, *states)

@@ -78,10 +78,7 @@ def build_search(
     phrases: Sequence[str] = (),
     threshold: float | None = None,
 ) -> Searcher[Any]:
-    """The search for the attention and the policy of a model.
-
-    `hotwords` are phrases to favour, alone or with a boost; `phrases`, if not empty, restricts the text to these.
-    """
+    """`hotwords` are phrases to favour, alone or with a boost; `phrases`, if not empty, restricts the text to these."""
     name, end, tree = config.decoder.attention, vocabulary.end, build_hotwords(hotwords or (), vocabulary)
     limit, only = limit_of(name), build_phrases(phrases, vocabulary)
     if name == "triggered":
@@ -101,7 +98,7 @@ def build_hotwords(hotwords: Sequence[str | tuple[str, float]], vocabulary: Voca
     if isinstance(hotwords, str):
         raise ConfigError(f'hotwords = "{hotwords}" must be a list of phrases, not one text')
     given = [_with_boost(one) for one in hotwords]
-    phrases = [(_spelt(phrase, vocabulary), _boost(phrase, boost)) for phrase, boost in given]
+    phrases = [(_spelt(phrase, vocabulary), boost) for phrase, boost in given]
     places = {token: number for number, token in enumerate(vocabulary.tokens, 1)}  # a vocabulary of words has no space
     if vocabulary.kind in SUBWORDS:
         first = [number for token, number in places.items() if token.startswith(MARK)]
@@ -142,9 +139,12 @@ def _with_boost(hotword: str | tuple[str, float]) -> tuple[str, float]:
         return hotword, HOTWORD_BOOST
     try:
         phrase, boost = hotword
-        return str(phrase), float(boost)
+        phrase, boost = str(phrase), float(boost)
     except (TypeError, ValueError):
         raise ConfigError(f"the hotword {hotword!r} must be a phrase, or a phrase and its boost") from None
+    if not (boost > 0 and math.isfinite(boost)):
+        raise ConfigError(f'the boost {boost} of the hotword "{phrase}" must be finite and more than 0')
+    return phrase, boost
 
 
 def _spelt(phrase: str, vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -158,9 +158,3 @@ def _spelt(phrase: str, vocabulary: Vocabulary) -> tuple[int, ...]:
         return tuple(vocabulary.encode(phrase))
     except DataError as error:
         raise ConfigError(f'the hotword "{phrase}" is not possible: {error}') from None
-
-
-def _boost(phrase: str, boost: float) -> float:
-    if not (boost > 0 and math.isfinite(boost)):
-        raise ConfigError(f'the boost {boost} of the hotword "{phrase}" must be finite and more than 0')
-    return boost

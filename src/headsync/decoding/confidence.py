@@ -21,8 +21,6 @@ EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)  # narrow where most words ar
 
 
 class ScoredWord(NamedTuple):
-    """A word of a transcript: its confidence, and whether it is correct."""
-
     confidence: float
     right: bool
 
@@ -37,20 +35,12 @@ class Bin(NamedTuple):
     right: float  # the share of correct words
 
 
-class Calibration(NamedTuple):
-    """Scale and offset of the log odds."""
-
-    scale: float
-    offset: float
-
-
 def calibrated(confidence: float, scale: float, offset: float) -> float:
-    """A confidence after calibration."""
     return float(_sigmoid(scale * _log_odds(np.array(confidence)) + offset))
 
 
-def fit(words: Sequence[ScoredWord]) -> Calibration:
-    """The calibration of highest likelihood, by Newton's method; with Platt's targets, so that it is always finite."""
+def fit(words: Sequence[ScoredWord]) -> tuple[float, float]:
+    """Scale and offset of highest likelihood, by Newton's method; with Platt's targets, so that they are finite."""
     x = _log_odds(np.array([word.confidence for word in words]))
     right = np.array([word.right for word in words], dtype=bool)
     sure, unsure = (right.sum() + 1.0) / (right.sum() + 2.0), 1.0 / ((~right).sum() + 2.0)
@@ -64,7 +54,7 @@ def fit(words: Sequence[ScoredWord]) -> Calibration:
         weights = weights + np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < 1e-9:
             break
-    return Calibration(float(weights[0]), float(weights[1]))
+    return float(weights[0]), float(weights[1])
 
 
 def reliability(words: Sequence[ScoredWord], edges: Sequence[float] = EDGES) -> list[Bin]:

@@ -22,7 +22,6 @@ def cost_ratio(consumed: int, *, layers: int, heads: int, steps: int, frames: in
 
 
 def sum_stops(*counts: Sequence[int]) -> Stops:
-    """The sums of what stopped the heads."""
     return Stops(*map(sum, zip(*counts, strict=True)))
 
 

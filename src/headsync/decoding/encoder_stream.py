@@ -33,7 +33,6 @@ class Block(NamedTuple):
     time_seconds: float  # the audio that it required; inf: the end of the stream
 
     def without_first(self, count: int) -> Block:
-        """The rest of the block."""
         memory = Memory(*(part[:, :, :, count:] for part in self.memory))
         return self._replace(log_ctc_TV=self.log_ctc_TV[count:], memory=memory, level_T=self.level_T[count:])
 
@@ -50,8 +49,8 @@ class EncoderStream:
     ahead_level_T: FloatArray  # their levels
     front_state: State  # of embedding
     state: State
-    embedded: int = 0  # frames so far
     features: AnyFeatures = ENERGIES
+    embedded: int = 0  # frames so far
 
     @classmethod
     def start(
@@ -60,9 +59,7 @@ class EncoderStream:
         features_TF = np.zeros((0, len(statistics.mean)), np.float32)
         ahead_TE, ahead_level_T = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         front_state, state = engine.start_front(1), engine.start_encoder(1)
-        return cls(
-            engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features=features
-        )
+        return cls(engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features)
 
     def push(self, features_TF: FloatArray) -> EncoderStream:
         """The stream with more features; `next_block` encodes them."""

@@ -90,7 +90,6 @@ class Hotwords:
         return lent_BV
 
     def after(self, node: int, token: int) -> int:
-        """The node after a token."""
         return self.arcs[node].get(token, int(self.other_V[token]))
 
 

@@ -83,6 +83,5 @@ class SpeechFrames(NamedTuple):
         return len(self.log_ctc_TV)
 
     def up_to(self, frames: int) -> SpeechFrames:
-        """The first frames."""
         memory = Memory(*(part[:, :, :, :frames] for part in self.memory))
         return SpeechFrames(memory, self.log_ctc_TV[:frames], self.spikes.before(frames))

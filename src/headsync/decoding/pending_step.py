@@ -46,7 +46,6 @@ class PendingStep(NamedTuple):
         return [row for row in range(live) if row not in decided]
 
     def with_answers(self, answers: Answers) -> PendingStep:
-        """With the answers to more hypotheses."""
         if self.answers is None:
             return self._replace(answers=answers)
         both = join_rows(self.answers, answers)

@@ -16,7 +16,7 @@ from headsync.decoding.phrase_tree import BEGINS, BEGUN, BETWEEN, JOINED, NOTHIN
 from headsync.decoding.phrases import BROKEN, POINTED_AGAIN, SOUNDED, START, Moves, Phrases, PhraseState
 from headsync.text.vocabulary import Span, Vocabulary
 
-N = TypeVar("N", bound=int)
+N = TypeVar("N")
 UNKNOWN_WORD = "[unk]"
 
 Labels = tuple[bool, ...]  # for each token, whether it is other speech
@@ -25,8 +25,6 @@ Readings = dict[int, Labels]  # by node
 
 @dataclass(frozen=True)
 class PhraseText:
-    """The printed form of texts."""
-
     vocabulary: Vocabulary
     phrases: Phrases | None  # None: unchanged
 
@@ -63,10 +61,7 @@ class PhraseText:
         return _printed(_before(spans, len(labels)), labels)
 
     def _completed(self, phrases: Phrases, ids: Sequence[int], is_over: bool = False) -> int:
-        """The number of tokens up to the last end of a word at which no phrase is incomplete.
-
-        `is_over`: the last word is over.
-        """
+        """The tokens up to the last end of a word at which no phrase is incomplete; `is_over`: the last is over."""
         state, end = START, 0
         for place, token in enumerate(ids):
             if phrases.is_complete(state) and (self._is_over(state) or phrases.spellings.class_V[token] in BEGINS):
@@ -103,7 +98,6 @@ def _crossed(phrases: Phrases, state: PhraseState, readings: Readings) -> Readin
 
 
 def common_prefix(texts: Sequence[tuple[N, ...]]) -> tuple[N, ...]:
-    """The beginning that all texts share."""
     first, last = min(texts), max(texts)  # all others lie between them in alphabetical order
     differs = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:differs]

@@ -61,8 +61,6 @@ Moves = dict[int, tuple[int, int]]  # a node -> its cost, and the node before it
 
 
 class PhraseState(NamedTuple):
-    """The state of a text in the automaton."""
-
     gap: int
     costs: Costs
 
@@ -108,7 +106,8 @@ class Phrases:
     def after(self, state: PhraseState, token: int) -> PhraseState:
         """The state after a token that is possible."""
         kind, moves = self.spellings.class_V[token], self.moves(state, token)
-        return PhraseState(_gap(state.gap, kind), _normalised(moves)[0])
+        gap = LETTER if kind in (JOINED, BEGUN) else GAPS[kind].get(state.gap, POINTED_AGAIN)
+        return PhraseState(gap, _normalised(moves)[0])
 
     def moves(self, state: PhraseState, token: int) -> Moves:
         """The nodes after a token; each with its cost and the node before it."""
@@ -119,7 +118,6 @@ class Phrases:
         return _best(self._sources(state.costs, begins=True))
 
     def end_cost(self, state: PhraseState) -> float:
-        """The cost of an end."""
         complete = [cost for node, (cost, _) in self.crossed(state).items() if node == BETWEEN]
         nothing = [cost + (state.gap == POINTED_AGAIN) for node, cost in state.costs if node == NOTHING]
         if not self.unknown:
@@ -187,7 +185,3 @@ def _normalised(moves: Moves) -> tuple[Costs, float]:
     """Costs above the least of them, and that; infinite if there is no node."""
     least = min((cost for cost, _ in moves.values()), default=math.inf)
     return tuple(sorted((node, int(cost - least)) for node, (cost, _) in moves.items())), least
-
-
-def _gap(gap: int, kind: int) -> int:
-    return LETTER if kind in (JOINED, BEGUN) else GAPS[kind].get(gap, POINTED_AGAIN)

@@ -32,8 +32,6 @@ from headsync.frontend.audio import FloatArray
 
 @dataclass(frozen=True)
 class PublishedSearch(Search):
-    """A label-synchronous search by the published policy."""
-
     patience_frames: float = math.inf
 
     def advance(self, beam: Beam, speech: SpeechFrames, final: bool) -> Beam:

@@ -43,6 +43,7 @@ LEAST = 1e-3  # lowest CTC probability with which a token enters
 NEVER = -np.inf
 
 Tokens = tuple[int, ...]
+Entry = tuple["Prefix", float]  # log p of all paths by which a token enters after a prefix at a frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +80,6 @@ class TriggeredBeam(NamedTuple):
 
     def nbest(self, most: int) -> tuple[Hypothesis, ...]:
         return Beam(self.live, self.ended, ()).nbest(most)
-
-
-class Entry(NamedTuple):
-    """All paths by which a token enters after a prefix at a frame."""
-
-    parent: Prefix
-    log_p: float
 
 
 class Answer(NamedTuple):
@@ -153,7 +147,7 @@ class TriggeredSearch:
         ]
         known = [tokens for tokens in before if tokens and tokens[:-1] in before]
         entries = {tokens: _entry(before[tokens[:-1]], tokens[-1], log_ctc_V) for tokens in (*known, *proposed)}
-        return {tokens: entry for tokens, entry in entries.items() if entry.log_p > NEVER}
+        return {tokens: entry for tokens, entry in entries.items() if entry[1] > NEVER}
 
     def _likely(self, log_ctc_V: Scores) -> list[int]:
         """The tokens that may enter at a frame, most probable first."""
@@ -173,9 +167,9 @@ class TriggeredSearch:
         blank = old.either + log_ctc_V[0] if old else NEVER
         prefix, enters = old, NEVER
         if entry is not None:
-            enters = entry.log_p
+            parent, enters = entry
             if enters > np.logaddexp(stays, blank):
-                prefix = self._entered(entry.parent, tokens[-1], old)
+                prefix = self._entered(parent, tokens[-1], old)
         assert prefix is not None
         label = float(np.logaddexp(stays, enters))
         h = replace(prefix.h, ctc=float(np.logaddexp(label, blank)))
@@ -286,7 +280,6 @@ class TriggeredSearch:
         return sorted(prefixes, key=lambda prefix: -prefix.h.ctc)[: self.config.beam]
 
     def _finish(self, beam: TriggeredBeam, speech: SpeechFrames) -> TriggeredBeam:
-        """End all texts."""
         answers = self._ask(beam.prefixes, speech, NO_LIMIT)
         ended = [self._ended(prefix, answers[prefix.h.tokens]) for prefix in beam.prefixes]
         if self.language and self.config.lm_weight and self.config.lm_use == "rescoring":
@@ -310,7 +303,7 @@ class TriggeredSearch:
 def _entry(parent: Prefix, token: int, log_ctc_V: Scores) -> Entry:
     """A token repeats only after a blank."""
     phi = parent.blank if parent.h.tokens[-1:] == (token,) else parent.either
-    return Entry(parent, phi + float(log_ctc_V[token]))
+    return parent, phi + float(log_ctc_V[token])
 
 
 def _length(prefix: Prefix) -> int:

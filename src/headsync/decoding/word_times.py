@@ -27,10 +27,7 @@ def timed_words(
     config: DecodingConfig,
     rate: FrameRate,
 ) -> tuple[Word, ...]:
-    """The words of a hypothesis in seconds of the stream; in order, none overlapping.
-
-    `first_frame` is where in the stream the utterance begins.
-    """
+    """The words of a hypothesis in seconds of the stream, where the utterance begins at `first_frame`; none overlap."""
     spikes = token_frames(hypothesis, speech.spikes)
     starts = [max(0, spikes[span.first] - LEAD_FRAMES) for span in spans]
     words, before = [], 0
@@ -53,9 +50,6 @@ def token_frames(hypothesis: Hypothesis, spikes: CtcSpikes) -> list[int]:
     for token, halt in zip(hypothesis.tokens, hypothesis.halts, strict=True):
         matching = (n for n in range(first, len(spikes.frames)) if spikes.tokens[n] == token)
         found = next((n for n in matching if spikes.frames[n] < halt), None)
-        if found is None:
-            frames.append(max(frames[-1] if frames else 0, halt - 1))
-        else:
-            frames.append(max(frames[-1] if frames else 0, spikes.frames[found]))
-            first = found + 1
+        frames.append(max(frames[-1] if frames else 0, halt - 1 if found is None else spikes.frames[found]))
+        first = first if found is None else found + 1
     return frames

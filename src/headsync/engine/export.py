@@ -114,7 +114,6 @@ def write_graphs(folder: ModelFolder, out: Path, int8: bool = False) -> None:
 
 
 def _in_half(weights: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The weights in half precision."""
     with np.errstate(over="ignore"):
         halves = {name: each.astype(np.float16) for name, each in weights.items()}
     for name, each in halves.items():
@@ -153,14 +152,8 @@ def _leaves(state: Sequence[Tensor]) -> list[tuple[list[int], str]]:
 
 def trace(model: Model, columns: int) -> dict[str, Traced]:
     """The graphs by name, traced on arguments of small, different sizes."""
-    traced = {
-        "embed": _embed(model, columns),
-        "encode": _encode(model),
-        "places": _places(model),
-        "decode": _decode(model),
-    }
-    assert tuple(traced) == NAMES
-    return traced
+    traced = _embed(model, columns), _encode(model), _places(model), _decode(model)
+    return dict(zip(NAMES, traced, strict=True))
 
 
 def _embed(model: Model, columns: int) -> Traced:
@@ -203,15 +196,8 @@ def _decode(model: Model) -> Traced:
     states = decoder.start(rows).mechanisms
     pool = [[torch.randn(written, heads, width // heads) for _ in range(2)] for _ in decoder.layers]
     memory = [[torch.randn(frames, 1, heads, width // heads) for _ in range(2)] for _ in decoder.attending]
-    window = (
-        torch.tensor([3, 9, 5]),
-        torch.full((rows,), frames),
-        torch.tensor([False, True, False]),
-        torch.ones(rows),
-    )
-    arguments = (
-        torch.arange(rows), torch.arange(rows), window, torch.zeros(rows, written), pool, memory, states,
-    )  # fmt: skip
+    window = torch.tensor([3, 9, 5]), torch.full((rows,), frames), torch.tensor([False, True, False]), torch.ones(rows)
+    arguments = torch.arange(rows), torch.arange(rows), window, torch.zeros(rows, written), pool, memory, states
     pools, memories = _pairs("pool", len(pool)), _pairs("memory", len(memory))
     before = [f"state_{n}_{i}" for n, state in enumerate(states) for i in range(len(state))]
     by_row = ["tokens", "place", "limit", "frames", "final", "threshold", "hidden"]

@@ -45,7 +45,6 @@ class FrameBuffer:
         self._parts = (keys or GrowingArray(), values or GrowingArray())
 
     def append(self, memory: Memory, new: Memory) -> tuple[Memory, FrameBuffer]:
-        """The frames of `memory` and the new ones."""
         parts = zip(self._parts, memory, new, strict=True)
         grown = [part.append(_frames_third(old), _frames_third(more), 2) for part, old, more in parts]
         same = all(part is before for (_, part), before in zip(grown, self._parts, strict=True))

@@ -16,7 +16,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +38,6 @@ class KeyValuePool:
         self.used = both.shape[2]
         self._both = _with_room(both)
         self._lock = threading.Lock()  # streams that share a pool may append at the same time
-
-    @classmethod
-    def start(cls, layers: int, width: int) -> KeyValuePool:
-        """A pool with the empty slot."""
-        return cls(np.zeros((2, layers, 1, width), np.float32))
 
     def append(self, own_BNE: FloatArray) -> IntArray:
         """The slots of new tokens, whose query, key and value are concatenated."""
@@ -83,13 +78,6 @@ def _with_room(both: FloatArray, least: int = 0) -> FloatArray:
     return wider
 
 
-class Visible(NamedTuple):
-    """The slots of a pool that a step reads."""
-
-    both: FloatArray  # keys and values (2, N, P, E), valid until the next step in the same thread
-    hidden_BP: FloatArray  # HIDDEN if a token does not belong to the row, else 0
-
-
 @dataclass(frozen=True, eq=False)
 class Past:
     """The tokens of some hypotheses; a leaf of a state tree, whose rows can be selected and joined."""
@@ -100,7 +88,8 @@ class Past:
 
     @classmethod
     def start(cls, rows: int, layers: int, width: int) -> Past:
-        return cls(KeyValuePool.start(layers, width), np.zeros((rows, 0), np.int64), np.zeros(rows, np.int64))
+        pool = KeyValuePool(np.zeros((2, layers, 1, width), np.float32))  # with the empty slot
+        return cls(pool, np.zeros((rows, 0), np.int64), np.zeros(rows, np.int64))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,13 +103,16 @@ class Past:
     def __getitem__(self, rows: Any) -> Past:
         return Past(self.pool, self.slots_BL[rows], self.written_B[rows])
 
-    def visible(self) -> Visible:
-        """The slots of these hypotheses alone, in the order of their tokens."""
+    def visible(self) -> tuple[FloatArray, FloatArray]:
+        """The slots of these hypotheses alone, in the order of their tokens, and HIDDEN for those of other rows (B, P).
+
+        Keys and values (2, N, P, E) are valid until the next step in the same thread.
+        """
         slots_P = self._named_slots()
         hidden_BP = np.full((len(self.written_B), len(slots_P)), HIDDEN, np.float32)
         np.put_along_axis(hidden_BP, np.searchsorted(slots_P, self.slots_BL), np.float32(0), 1)
         hidden_BP[:, EMPTY] = HIDDEN
-        return Visible(self.pool.select(slots_P), hidden_BP)
+        return self.pool.select(slots_P), hidden_BP
 
     def appended(self, own_BNE: FloatArray) -> Past:
         """With one more token in each row: its query, key and value in every layer."""

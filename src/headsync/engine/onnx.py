@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime as ort
 
 from headsync.engine import Decoded, Encoded, IntArray, Memory, State, Window, graphs_of
-from headsync.engine.kv_pool import Past, Visible
+from headsync.engine.kv_pool import Past
 from headsync.errors import ModelError
 from headsync.frontend.audio import FloatArray
 from headsync.model_folder import GRAPHS, ModelFolder, load_weights
@@ -105,7 +105,7 @@ class OnnxEngine:
         past, frames = past.compacted(), memory.keys_BNHTD.shape[3]
         given = {"tokens": tokens_B, "place": past.written_B, "threshold": threshold_B}
         given |= dict(zip(("limit", "frames", "final"), window, strict=True))
-        given |= self._of_pool(past.visible()) | _of_memory(memory)
+        given |= self._of_pool(*past.visible()) | _of_memory(memory)
         given |= {f"state_{n}_{i}": x for n, layer in enumerate(states) for i, x in enumerate(layer)}
         found = dict(zip(self._gives, self._decode.run(self._gives, _only(given, self._takes)), strict=True))
         weights_BHT = found["weights"][..., :frames]
@@ -113,11 +113,11 @@ class OnnxEngine:
         past = past.appended(found["own"])
         return Decoded(found["log_p"], found["end"], found["ready"], weights_BHT, (past, after, threshold_B))
 
-    def _of_pool(self, visible: Visible) -> Arrays:
-        layers = visible.both.reshape(*visible.both.shape[:3], self._heads, -1)
+    def _of_pool(self, both: FloatArray, hidden_BP: FloatArray) -> Arrays:
+        layers = both.reshape(*both.shape[:3], self._heads, -1)
         pool = {f"pool_{name}_{n}": layers[part, n]
                 for part, name in enumerate(("keys", "values")) for n in range(self._decoder.layers)}  # fmt: skip
-        return {"hidden": visible.hidden_BP, **pool}
+        return {"hidden": hidden_BP, **pool}
 
     def _split(self, x_BNTE: FloatArray) -> FloatArray:
         """Move heads before frames in the shape; the memory layout keeps frames first, so that they can grow."""

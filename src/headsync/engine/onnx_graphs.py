@@ -15,7 +15,7 @@ frames of a window, F features, V classes, N decoder layers (for frames: the lay
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,17 +25,7 @@ from headsync.nn.decoder import DecoderLayer
 from headsync.nn.model import Model
 
 
-class PoolLayer(NamedTuple):
-    """Keys and values of all tokens in one layer, and which hypotheses they belong to."""
-
-    keys_PHD: Tensor
-    values_PHD: Tensor
-    hidden_BP: Tensor  # a large negative number if a token does not belong to the hypothesis, else 0
-
-
 class _Graph(nn.Module):
-    """The base class of graphs."""
-
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
@@ -54,14 +44,10 @@ class Encode(_Graph):
 
     def forward(self, x_BWE: Tensor, length_B: Tensor, centre: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         frames_BTE, after = self.model.encoder.step(x_BWE, length_B, state, centre)
-        keys, values = self._projected(frames_BTE)
-        return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
-
-    def _projected(self, frames_BTE: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, T, E) each: frames before heads, so that growing arrays stay contiguous."""
         layers = [layer.cross for layer in self.model.decoder.attending]
-        keys = torch.stack([cross.key(frames_BTE) for cross in layers], 1)
-        return keys, torch.stack([cross.value(frames_BTE) for cross in layers], 1)
+        keys = torch.stack([cross.key(frames_BTE) for cross in layers], 1)  # (B, N, T, E), as are values
+        values = torch.stack([cross.value(frames_BTE) for cross in layers], 1)
+        return self.model.ctc(frames_BTE).log_softmax(-1), keys, values, *after
 
 
 class Places(_Graph):
@@ -82,7 +68,7 @@ class Decode(_Graph):
         tokens_B: Tensor,
         place_B: Tensor,
         window: tuple[Tensor, ...],
-        hidden_BP: Tensor,
+        hidden_BP: Tensor,  # a large negative number if a token does not belong to the hypothesis, else 0
         pool: tuple[tuple[Tensor, ...], ...],  # for each layer keys and values
         memory: tuple[tuple[Tensor, ...], ...],  # for each layer that attends
         states: tuple[MechanismState, ...],
@@ -92,7 +78,7 @@ class Decode(_Graph):
         written, outcomes = [], []
         seen = zip(memory, states, strict=True)
         for layer, own in zip(decoder.layers, pool, strict=True):
-            x_BE, queries_keys_values = _attend_to_tokens(layer, x_BE, place_B, PoolLayer(own[0], own[1], hidden_BP))
+            x_BE, queries_keys_values = _attend_to_tokens(layer, x_BE, place_B, own, hidden_BP)
             if layer.attends:
                 x_BE, attended = _attend_to_frames(layer, x_BE, *next(seen), AttentionWindow(*window))
                 outcomes.append(attended)
@@ -108,16 +94,18 @@ class Decode(_Graph):
         )
 
 
-def _attend_to_tokens(layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: PoolLayer) -> tuple[Tensor, Tensor]:
+def _attend_to_tokens(
+    layer: DecoderLayer, x_BE: Tensor, place_B: Tensor, pool: tuple[Tensor, ...], hidden_BP: Tensor
+) -> tuple[Tensor, Tensor]:
     """Self-attention to the tokens in the pool and to this one; also returns the query, key and value of this one."""
-    attention = layer.self_attention
-    width = pool.keys_PHD.shape[2]
+    keys_PHD, values_PHD = pool
+    attention, width = layer.self_attention, keys_PHD.shape[2]
     own_B3E = attention.project(layer.norm_self(x_BE), place_B)
     q, k, v = own_B3E.reshape(-1, 3 * attention.heads, width).transpose(0, 1).split(attention.heads)  # (H, B, D)
-    past_HBP = (q @ pool.keys_PHD.permute(1, 2, 0)) / math.sqrt(width) + pool.hidden_BP
+    past_HBP = (q @ keys_PHD.permute(1, 2, 0)) / math.sqrt(width) + hidden_BP
     self_HB1 = (q * k).sum(-1, keepdim=True) / math.sqrt(width)
     weights = torch.cat([past_HBP, self_HB1], -1).softmax(-1)
-    context_HBD = weights[..., :-1] @ pool.values_PHD.transpose(0, 1) + weights[..., -1:] * v
+    context_HBD = weights[..., :-1] @ values_PHD.transpose(0, 1) + weights[..., -1:] * v
     context_BE = context_HBD.transpose(0, 1).reshape(-1, attention.heads * width)
     return x_BE + attention.out(context_BE), own_B3E
 

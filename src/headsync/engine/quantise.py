@@ -64,7 +64,8 @@ def _in_int8(graph: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         name = node.input[1]
         if name not in replaced:
             weight_KN = numpy_helper.to_array(weights[name])
-            added += _quantised_weight(name, weight_KN.T if _is_transposed(node) else weight_KN)
+            is_transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+            added += _quantised_weight(name, weight_KN.T if is_transposed else weight_KN)
             replaced.add(name)
         nodes += _integer_product(node)
     kept = [tensor for tensor in graph.graph.initializer if tensor.name not in replaced]
@@ -82,10 +83,6 @@ def _folded(graph: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     settings.optimized_model_filepath, settings.log_severity_level = str(folder / "folded.onnx"), 3
     ort.InferenceSession(folder / "whole.onnx", settings, providers=["CPUExecutionProvider"])
     return onnx.load(folder / "folded.onnx")
-
-
-def _is_transposed(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
 
 
 def _quantised_weight(name: str, weight_KN: npt.NDArray[np.float32]) -> list[onnx.TensorProto]:

@@ -51,7 +51,8 @@ class TorchEngine:
 
     @torch.inference_mode()
     def embed(self, features_BTF: FloatArray, state: State) -> tuple[FloatArray, State]:
-        embedded, after = self.model.encoder.embed(self._float(features_BTF), _tensors(state))
+        features = torch.from_numpy(features_BTF).to(next(self.model.parameters()).dtype)
+        embedded, after = self.model.encoder.embed(features, _tensors(state))
         return _array(embedded), _arrays(after)
 
     def start_encoder(self, batch: int) -> State:
@@ -86,9 +87,6 @@ class TorchEngine:
         log_p = stepped.logits_BV.log_softmax(-1)
         ready, weights = _array(stepped.ready_B), _array(stepped.weights_BHT)
         return Decoded(_array(log_p), _array(stepped.end_BNH), ready, weights, (_arrays(stepped.state), threshold_B))
-
-    def _float(self, x: FloatArray) -> torch.Tensor:
-        return torch.from_numpy(x).to(next(self.model.parameters()).dtype)
 
 
 def _array(tensor: torch.Tensor) -> Any:

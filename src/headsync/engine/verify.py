@@ -23,8 +23,6 @@ ROWS_ON_MEMORIES = ((1, 1), (5, 1), (3, 3))  # hypotheses and memories: a single
 
 
 class Agreement(NamedTuple):
-    """How well two engines agree."""
-
     difference: float  # the largest of any score, key, value or weight
     steps: float  # share of output steps that consumed the same frames
 

@@ -30,14 +30,11 @@ SAVE_EVERY = 50  # utterances
 
 @dataclass(frozen=True)
 class Aligner:
-    """A model for forced alignment."""
-
     name: str
     align: Align
 
 
 def load_aligner(name: str) -> Aligner:
-    """An aligner by its name."""
     if name not in ALIGNERS:
         raise nearest_name("aligner", name, ALIGNERS)
     return ALIGNERS[name]()

@@ -29,7 +29,6 @@ class ErrorCounts(Additive):
 
     @property
     def errors(self) -> int:
-        """The number of edits."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
@@ -39,8 +38,6 @@ class ErrorCounts(Additive):
 
 
 class Interval(NamedTuple):
-    """A confidence interval."""
-
     low: float
     high: float
 

@@ -45,8 +45,6 @@ PIECE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class UtteranceResult:
-    """The result of one utterance."""
-
     id: str
     speaker: str
     reference: str
@@ -121,10 +119,7 @@ def evaluate(
     word_times: WordTimes | None = None,
     progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Stream every utterance through the recogniser and compute the report.
-
-    Without `word_times`, delays are measured against the recogniser's own word times.
-    """
+    """Stream every utterance; without `word_times`, delays are measured against the recogniser's own word times."""
     normaliser(normalise)  # a missing package is an error before recognition, not after
     outcomes: list[UtteranceResult] = []
     for utterance in utterances:

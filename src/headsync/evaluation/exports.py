@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headsync._atomic_write import in_one_move
+from headsync.decoding.phrase_text import common_prefix
 from headsync.evaluation.latency import Moment
 from headsync.evaluation.normalise import Normalisation, normaliser
-from headsync.evaluation.stability import common_prefix
 
 if TYPE_CHECKING:
     from headsync.evaluation.evaluate import UtteranceResult
 
 
 def write_ctm(path: Path, results: Sequence[UtteranceResult]) -> None:
-    """Write the recognised words with times and confidences: ID CHANNEL START DURATION WORD CONFIDENCE.
-
-    Recordings are sorted by id, as sclite requires.
-    """
+    """Write the words, sorted by id as sclite requires: ID CHANNEL START DURATION WORD CONFIDENCE."""
     lines = [
         f"{_name(one.id)} 1 {word.start_seconds:.3f} {max(0.0, word.end_seconds - word.start_seconds):.3f} "
         f"{word.text} {word.confidence:.3f}\n"
@@ -32,7 +29,6 @@ def write_ctm(path: Path, results: Sequence[UtteranceResult]) -> None:
 
 def write_trn(folder: Path, results: Sequence[UtteranceResult], normalisation: Normalisation = "none") -> None:
     """Write ref.trn and hyp.trn to a folder, normalised, for `sclite -r ref.trn -h hyp.trn -i rm`."""
-    folder.mkdir(parents=True, exist_ok=True)
     normalise = normaliser(normalisation)
     for name in ("reference", "hypothesis"):
         lines = [f"{normalise(getattr(one, name))} ({_speaker(one)}-{_name(one.id)})\n".lstrip() for one in results]
@@ -41,7 +37,6 @@ def write_trn(folder: Path, results: Sequence[UtteranceResult], normalisation: N
 
 def write_simuleval(folder: Path, results: Sequence[UtteranceResult]) -> None:
     """Write instances.log and config.yaml, for `simuleval --score-only --output FOLDER`; times in milliseconds."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [
         {
             "index": index,
@@ -61,7 +56,6 @@ def write_simuleval(folder: Path, results: Sequence[UtteranceResult]) -> None:
 
 def write_simulstream(folder: Path, results: Sequence[UtteranceResult]) -> None:
     """Write metrics.jsonl, config.yaml, audio.yaml and reference.txt, for simulstream's scorers."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [line for number, one in enumerate(results) for line in _simulstream_lines(number, one)]
     audio = [{"wav": f"{_name(one.id)}.wav", "offset": 0.0, "duration": one.audio_seconds} for one in results]
     _write(folder / "metrics.jsonl", [json.dumps(line) + "\n" for line in lines])
@@ -76,7 +70,7 @@ def _simulstream_lines(number: int, one: UtteranceResult) -> list[dict[str, obje
     before: tuple[str, ...] = ()
     for moment, words in (*one.displayed, (Moment(one.audio_seconds, one.audio_seconds), None)):
         after = before if words is None else words
-        kept = common_prefix(before, after)
+        kept = len(common_prefix([before, after]))
         lines.append({
             "id": number,
             "total_audio_processed": moment.audio_seconds,
@@ -98,5 +92,6 @@ def _name(text: str) -> str:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with in_one_move(path) as unfinished:
         unfinished.write_text("".join(lines), encoding="utf-8")

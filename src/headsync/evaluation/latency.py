@@ -76,7 +76,7 @@ class TimedEvents:
 
     def utterances(self) -> list[list[tuple[Text, Moment]]]:
         """The texts of every utterance. One whose text was removed before its end has no Final."""
-        walls = self.wall_seconds or [_time(event) for event in self.events]
+        walls = self.wall_seconds or [event.time_seconds for event in self.events]
         found: dict[int, list[tuple[Text, Moment]]] = {}
         for event, wall in zip(self.events, walls, strict=True):
             if isinstance(event, Partial | Final):
@@ -179,7 +179,3 @@ def _shown(texts: Sequence[tuple[Text, Moment]], position: int) -> ShownWord:
             break
         stays = moment
     return ShownWord(word, first, stays)
-
-
-def _time(event: Event) -> float:
-    return float(getattr(event, "time_seconds", 0.0))

@@ -22,8 +22,6 @@ ROWS = 32  # sentences scored together
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The perplexity of a text."""
-
     sentences: int
     left_out: int  # sentences with characters outside the vocabulary
     words: int

@@ -37,8 +37,6 @@ INK, HALT = "Blues", "#c8102e"
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention weights of one utterance."""
-
     mechanism: str
     text: str
     labels: tuple[str, ...]  # the token of each step
@@ -74,7 +72,6 @@ def draw(attention: AttentionMaps, path: Path, layer: int | None = None) -> None
 
 
 def picture(attention: AttentionMaps, layer: int) -> Figure:
-    """The heads of a layer."""
     from matplotlib.figure import Figure
 
     layers, heads, steps, _ = attention.weights_NHLT.shape

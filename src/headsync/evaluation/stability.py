@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headsync.decoding.phrase_text import common_prefix
 from headsync.evaluation.formatting import Additive
 from headsync.evaluation.latency import TimedEvents
 
@@ -33,13 +33,8 @@ def measure_stability(stream: TimedEvents) -> Stability:
     total = Stability()
     for texts in stream.utterances():
         words = [tuple(word.text for word in text.words) for text, _ in texts]
-        erased = sum(len(before) - common_prefix(before, after) for before, after in pairwise(words))
+        erased = sum(len(before) - len(common_prefix([before, after])) for before, after in pairwise(words))
         displayed = {(position, word) for shown in words for position, word in enumerate(shown)}
         stable = set(enumerate(words[-1]))
         total += Stability(len(words[-1]), erased, len(displayed), len(displayed - stable))
     return total
-
-
-def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the common prefix."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

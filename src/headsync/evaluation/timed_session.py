@@ -14,8 +14,6 @@ from headsync.events import Event, Final
 
 
 class RecognitionSession(Protocol):
-    """One stream of a recogniser."""
-
     def push(self, samples: NDArray[np.float32], sample_rate: int) -> list[Event]: ...
 
     def finish(self) -> list[Event]: ...
@@ -28,10 +26,9 @@ class SessionFactory(Protocol):
 
 
 class TimedSession:
-    """A new stream of a recogniser, with measurements.
+    """`wall_seconds` has for each event the time at which it appears if the audio arrives in real time.
 
-    `wall_seconds` has for each event the time at which it appears if the audio arrives in real time: a call starts when
-    its audio has arrived and the previous call has ended.
+    A call starts when its audio has arrived and the previous call has ended.
     """
 
     def __init__(self, recognizer: SessionFactory, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -44,12 +41,10 @@ class TimedSession:
         self._free_seconds = 0.0  # when the last call ended, in real time
 
     def push(self, samples: NDArray[np.float32], sample_rate: int) -> list[Event]:
-        """Push a chunk to the stream."""
         self._samples, self._rate = self._samples + len(samples), sample_rate
         return self._timed(lambda: self._stream.push(samples, sample_rate))
 
     def finish(self) -> list[Event]:
-        """End the stream."""
         return self._timed(self._stream.finish)
 
     @property
@@ -59,17 +54,14 @@ class TimedSession:
 
     @property
     def finals(self) -> list[Final]:
-        """The finished utterances."""
         return [event for event in self.events if isinstance(event, Final)]
 
     @property
     def text(self) -> str:
-        """The transcript so far."""
         return " ".join(final.text for final in self.finals if final.text)
 
     @property
     def timed_events(self) -> TimedEvents:
-        """The events for measuring delays."""
         return TimedEvents(self.events, self.audio_seconds, self.wall_seconds)
 
     @property

@@ -108,7 +108,6 @@ def _read(cache: Path, identity: dict[str, Any]) -> dict[Budget, Point]:
 
 
 def with_budget(config: Config, budget: Budget) -> Config:
-    """The settings of a model with another budget."""
     rate, encoder = config.frame_rate, config.encoder
     frames = max(1, rate.frames(budget.lookahead_ms / 1000))
     if budget.centre_ms is not None and budget.right_ms is not None:

@@ -23,7 +23,6 @@ thresholds, `[figure]` those whose heads are drawn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from headsync.errors import ConfigError, nearest
 from headsync.evaluation.alignment import ALIGNERS
 from headsync.evaluation.error_rate import Unit
 from headsync.evaluation.normalise import Normalisation
-from headsync.recipe import load_config, read_toml
+from headsync.recipe import load_config, read_toml, to_toml
 from headsync.recognizer import changed_settings
 
 ENCODER = "encoder"  # the name of the shared encoder's folder
@@ -52,8 +51,6 @@ Settings = Mapping[str, Any]  # "table.key" -> value
 
 
 class _ValueType(NamedTuple):
-    """The type of a value: its description in messages, and a test."""
-
     description: str
     fits: Callable[[Any], bool]
 
@@ -119,8 +116,6 @@ class System:
 
 
 class Training(NamedTuple):
-    """A model to train: its name, its settings and a seed."""
-
     name: str
     settings: Settings
     seed: int = 1
@@ -129,8 +124,6 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The content of a comparison file."""
-
     recipe: Path
     folder: Path
     tests: Mapping[str, Path]
@@ -148,7 +141,6 @@ class Comparison:
     title: str = ""
 
     def system(self, name: str) -> System:
-        """The system of that name."""
         return next(system for system in self.systems if system.name == name)
 
     def settings_of(self, choice: System) -> Settings:
@@ -187,7 +179,8 @@ def read_plan(path: Path) -> Comparison:
 
 def overrides(settings: Settings) -> list[str]:
     """Settings as command-line overrides of a recipe."""
-    return [f"{name}={_toml(value)}" for name, value in settings.items()]
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    return [f"{name}={to_toml(value)}" for name, value in plain.items()]
 
 
 def _tree(path: Path) -> dict[str, Any]:
@@ -271,12 +264,6 @@ def _located(where: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str | Path):
-        return json.dumps(str(value), ensure_ascii=False)  # quoted: a string such as "0.9" stays a string
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_values(tree: Mapping[str, Any], types: Mapping[str, _ValueType], where: str, whole: str) -> None:

@@ -16,7 +16,7 @@ from headsync.evaluation.error_rate import ErrorCounts, bootstrap_interval
 from headsync.evaluation.latency import percentiles
 from headsync.evaluation.normalise import normaliser
 from headsync.evaluation.plots import AttentionMaps, attention_of
-from headsync.experiments.plan import Comparison, System
+from headsync.experiments.plan import Comparison, Settings, System
 from headsync.experiments.runs import Runs, SystemResult, seeds_of
 from headsync.experiments.statistics import HeadUsage, head_usage, paired_difference
 from headsync.frontend.audio import stream_audio
@@ -30,8 +30,6 @@ _LOOKED_AT = 20  # utterances for the table of heads
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under named columns, with notes below."""
-
     name: str
     title: str
     columns: tuple[str, ...]
@@ -41,9 +39,8 @@ class Table:
     def markdown(self) -> str:
         lines = [self.columns, ("---",) * len(self.columns), *self.rows]
         notes = "".join(f"\n- {note}" for note in self.notes)
-        return (
-            f"### {self.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (notes and notes + "\n")
-        )
+        rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return f"### {self.title}\n\n{rows}" + (notes and notes + "\n")
 
     def csv(self) -> str:
         text = io.StringIO()
@@ -69,7 +66,7 @@ class Row(NamedTuple):
 
 def _systems_table(plan: Comparison, runs: Runs, test: str) -> Table:
     """Systems and their errors, as in Tables 1 to 3 of the paper."""
-    rows = [_measure_system(runs, system, test, alone=True) for system in plan.systems]
+    rows = [_measured(runs, system, test, runs.tuned(system), alone=True) for system in plan.systems]
     columns = ("system", "errors", "95 %", "seeds", "decoder alone", "r", "delay, median / 95 %", "RTF", "the paper's")
     notes = [_SHARED, _PERCEIVED.format(plan.align) if plan.align else _DELAY] if plan.encoder is not None else []
     notes += [_ALONE, *_search_notes(plan, runs)]
@@ -87,9 +84,7 @@ def _sweep_table(plan: Comparison, runs: Runs, test: str) -> Table:
         system = plan.system(name)
         for share in plan.shares:
             settings = {**runs.tuned(system), **({} if share == 1 else {"threshold": share})}
-            row = Row(
-                system, [runs.measured(name, model, test, settings, share == 1) for model in seeds_of(runs, system)]
-            )
+            row = _measured(runs, system, test, settings, share == 1)
             cells.append((name, f"{share:g}", _percent(row.rate), _interval(row), _ratio(row), _stops(row)))
     columns = ("system", "share of the full threshold", "errors", "95 %", "r", "steps ended by threshold / M / end")
     return Table(f"sweep-{test}", f"{plan.title}: lower thresholds on {test}", columns, tuple(cells))
@@ -141,9 +136,7 @@ def _heads(runs: Runs, system: System, utterances: Sequence[Utterance]) -> dict[
     return {name: those[0] for name, those in found.items() if [normalise(one.text) for one in those] == [texts[name]]}
 
 
-def _measure_system(runs: Runs, system: System, test: str, alone: bool = False) -> Row:
-    """All seeds of a system on a test set."""
-    settings = runs.tuned(system)
+def _measured(runs: Runs, system: System, test: str, settings: Settings, alone: bool) -> Row:
     return Row(system, [runs.measured(system.name, model, test, settings, alone) for model in seeds_of(runs, system)])
 
 
@@ -234,7 +227,6 @@ def _change(points: float) -> str:
 
 
 def report(plan: Comparison, runs: Runs) -> tuple[list[Table], list[AttentionMaps]]:
-    """All tables, and the attention maps to draw."""
     runs.check((*plan.systems, *plan.choices))
     first = next(iter(plan.tests))
     tables = [_systems_table(plan, runs, test) for test in plan.tests]

@@ -19,7 +19,7 @@ from headsync.model_folder import CONFIG
 from headsync.recipe import dump, load_config
 from headsync.training.checkpoint import difference, fixed_settings
 
-_DONE = "done.json"  # beside a model: its training is complete
+DONE = "done.json"  # beside a model: its training is complete
 _CALIBRATED = ("confidence_scale", "confidence_offset")  # by `headsync calibrate`; no table depends on them
 
 
@@ -34,13 +34,13 @@ class ExistingRun:
     @property
     def is_done(self) -> bool:
         """Whether training is complete at the wanted length."""
-        path = self.run / _DONE
+        path = self.run / DONE
         return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["length"] == length(self.wanted))
 
     def check(self) -> None:
         """Refuse a run with other settings, and one that is longer than wanted."""
         changed = difference(fixed_settings(self.had), fixed_settings(self.wanted))
-        if not changed and (self.run / _DONE).exists() and _is_shorter(self.wanted, self.had):
+        if not changed and (self.run / DONE).exists() and _is_shorter(self.wanted, self.had):
             changed = difference(_lengths(self.had), _lengths(self.wanted))
         if not changed:
             return
@@ -66,21 +66,13 @@ def settings_of(run: Path) -> Config | None:
     return load_config(path) if path.exists() else None
 
 
-def write_done(run: Path, record: dict[str, Any]) -> None:
-    """Record that a run is complete."""
-    write_atomically(run / _DONE, json.dumps(record, indent=1).encode())
-
-
 def length(config: Config) -> list[int]:
     """The settings that end a run: epochs and patience."""
     return [config.training.epochs, config.training.patience]
 
 
 def searched(model: Path) -> dict[str, Any]:
-    """The decoding settings that results depend on.
-
-    Only those that differ from the defaults, so that results remain valid when settings are added.
-    """
+    """The decoding settings that differ from the defaults, so that results remain valid when settings are added."""
     config, usual = load_config(model / CONFIG), {**asdict(DecodingConfig()), **asdict(EndpointConfig())}
     settings = {**asdict(config.decoding), **asdict(config.endpoint)}
     return {name: value for name, value in settings.items() if value != usual[name] and name not in _CALIBRATED}

@@ -22,7 +22,7 @@ from headsync.evaluation.error_rate import ErrorCounts
 from headsync.evaluation.evaluate import EvaluationReport, UtteranceResult, evaluate, readable
 from headsync.evaluation.reference_times import WordTimes
 from headsync.experiments.plan import ENCODER, Comparison, Settings, System, Training, overrides
-from headsync.experiments.reuse import ExistingRun, length, searched, settings_of, write_done
+from headsync.experiments.reuse import DONE, ExistingRun, length, searched, settings_of
 from headsync.model_folder import WEIGHTS
 from headsync.recipe import load_config
 from headsync.recognizer import Recognizer
@@ -38,8 +38,6 @@ ALONE = 0.01  # CTC weight of "decoder alone"; triggered attention requires a we
 
 @dataclass(frozen=True)
 class SystemResult:
-    """The result of a system on a test set."""
-
     error_rate: float
     errors: int
     words: int
@@ -92,7 +90,6 @@ class Runs:
         return model
 
     def encoder(self) -> Path | None:
-        """The shared encoder, if the plan has one."""
         return None if self.plan.encoder is None else self.trained(Training(ENCODER, self.plan.encoder))
 
     def measured(self, name: str, model: Path, test: str, settings: Settings, alone: bool = False) -> SystemResult:
@@ -143,7 +140,8 @@ class Runs:
         train(self.plan.recipe, changes, self.say)
         run = {"settings": dict(training.settings), "seed": training.seed}
         seconds, reached = round(time.monotonic() - began, 1), length(load_config(self.plan.recipe, changes))
-        write_done(self._run(training), {"run": run, "seconds": seconds, "length": reached})
+        done = {"run": run, "seconds": seconds, "length": reached}
+        write_atomically(self._run(training) / DONE, json.dumps(done, indent=1).encode())
 
     def _overrides(self, training: Training, folder: Path) -> list[str]:
         """The settings of a run that override the recipe, for this folder of the comparison."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,9 +53,6 @@ def _undecodable(path: Path, reason: str) -> AudioError:
     return AudioError(f"{path}: cannot be decoded as audio ({reason}); copy it again, or convert it to WAV or FLAC.")
 
 
-# --- libsndfile ---
-
-
 def _decode_sndfile(path: Path) -> Iterator[AudioBlock]:
     import soundfile
 
@@ -82,29 +78,28 @@ def _check_chunks(path: Path, file: soundfile.SoundFile) -> None:
             raise _truncated(path)
 
 
-# --- FFmpeg ---
-
-
 def _decode_ffmpeg(path: Path) -> Iterator[AudioBlock]:
     import av
 
-    with (
-        _ffmpeg_errors(path),
-        path.open("rb") as file,
-        av.open(file, "r", options=_FFMPEG_OPTIONS, metadata_errors="ignore") as container,
-    ):
-        stream = container.streams.best("audio")
-        if stream is None:
-            raise AudioError(f"{path}: the file has no audio track; choose another file.")
-        declared, seconds, form = _declared_seconds(container, stream), 0.0, None
-        for frame in _frames(path, container, stream):
-            form = form or (frame.sample_rate, frame.layout.nb_channels)
-            if form != (frame.sample_rate, frame.layout.nb_channels):
-                raise AudioError(f"{path}: the sample rate or channels change within the file; convert it to WAV.")
-            seconds += frame.samples / frame.sample_rate
-            yield _samples(frame), frame.sample_rate
-        if seconds and declared is not None and seconds < declared - _TOLERANCE_SECONDS:
-            raise _truncated(path)
+    try:
+        with (
+            path.open("rb") as file,
+            av.open(file, "r", options=_FFMPEG_OPTIONS, metadata_errors="ignore") as container,
+        ):
+            stream = container.streams.best("audio")
+            if stream is None:
+                raise AudioError(f"{path}: the file has no audio track; choose another file.")
+            declared, seconds, form = _declared_seconds(container, stream), 0.0, None
+            for frame in _frames(path, container, stream):
+                form = form or (frame.sample_rate, frame.layout.nb_channels)
+                if form != (frame.sample_rate, frame.layout.nb_channels):
+                    raise AudioError(f"{path}: the sample rate or channels change within the file; convert it to WAV.")
+                seconds += frame.samples / frame.sample_rate
+                yield _samples(frame), frame.sample_rate
+            if seconds and declared is not None and seconds < declared - _TOLERANCE_SECONDS:
+                raise _truncated(path)
+    except av.FFmpegError as error:
+        raise _undecodable(path, error.strerror or type(error).__name__) from None
 
 
 def _frames(path: Path, container: av.container.InputContainer, stream: Any) -> Iterator[av.AudioFrame]:
@@ -144,16 +139,6 @@ def _samples(frame: av.AudioFrame) -> npt.NDArray[np.float32]:
         table = table.astype(np.float64) - 128.0
     scale = 2.0 ** (8 * values.dtype.itemsize - 1) if values.dtype.kind in "iu" else 1.0
     return np.ascontiguousarray(table / scale, dtype=np.float32)
-
-
-@contextmanager
-def _ffmpeg_errors(path: Path) -> Iterator[None]:
-    import av
-
-    try:
-        yield
-    except av.FFmpegError as error:
-        raise _undecodable(path, error.strerror or type(error).__name__) from None
 
 
 def _ogg_is_complete(path: Path) -> bool:

@@ -33,7 +33,6 @@ _PIECE_SAMPLES = 30 * SAMPLE_RATE  # the extractor needs a Python list: bounds i
 
 
 def start() -> FloatArray:
-    """The state before the first sample."""
     return np.zeros(0, dtype=np.float32)
 
 
@@ -56,8 +55,6 @@ def log_mel(samples: FloatArray) -> FloatArray:
 
 
 class FeatureState(NamedTuple):
-    """A stream of features between two pushes."""
-
     rest: FloatArray  # samples that later frames need
     energies: FloatArray  # frames that wait for their pitch
     pitch: PitchState | None
@@ -80,7 +77,6 @@ class Features:
         return self.pitch.delay_samples if self.pitch else 0
 
     def start(self) -> FeatureState:
-        """The state before the first sample."""
         return FeatureState(start(), np.zeros((0, NUM_MEL), np.float32), self.pitch.start() if self.pitch else None)
 
     def step(self, samples: FloatArray, state: FeatureState, final: bool = False) -> tuple[FloatArray, FeatureState]:
@@ -155,17 +151,13 @@ def _fits(array: FloatArray, columns: int) -> bool:
     return array.shape == (columns,) and array.dtype == np.float32 and bool(np.isfinite(array).all())
 
 
-def _options() -> kaldi_native_fbank.FbankOptions:
+def _extract(samples: FloatArray, count: int) -> FloatArray:
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.samp_freq = SAMPLE_RATE
     options.frame_opts.dither = 0.0  # random noise would make two runs differ
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = NUM_MEL
-    return options
-
-
-def _extract(samples: FloatArray, count: int) -> FloatArray:
-    extractor = kaldi_native_fbank.OnlineFbank(_options())
+    extractor = kaldi_native_fbank.OnlineFbank(options)
     extractor.accept_waveform(SAMPLE_RATE, (samples * _PCM_SCALE).tolist())
     assert extractor.num_frames_ready == count
     return np.stack([extractor.get_frame(index) for index in range(count)])

@@ -12,8 +12,6 @@ FOREVER_SECONDS = 1e9  # stands for infinity in a stream: about thirty years
 
 @dataclass(frozen=True)
 class FrameRate:
-    """The ratios of samples to feature frames, and of feature frames to encoder frames."""
-
     window: int  # samples of a feature frame
     hop: int  # samples from one feature frame to the next
     stride: int  # feature frames from one encoder frame to the next

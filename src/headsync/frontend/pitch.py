@@ -71,8 +71,6 @@ class Track(NamedTuple):
 
 
 class PitchState(NamedTuple):
-    """A stream between two pushes."""
-
     slow: SlowAudio
     search: PathSearch
     voicing_FL: Doubles  # correlations of the frames that are not decided yet
@@ -104,7 +102,6 @@ class Pitch:
         return self.delay_frames * HOP_SAMPLES + SPAN_SAMPLES - FRAME_SAMPLES
 
     def start(self) -> PitchState:
-        """The state before the first sample."""
         search = PathSearch(np.zeros(len(LAGS_S), np.float32), ())
         track = Track(np.zeros(0), np.zeros(0))
         return PitchState(SlowAudio.start(), search, np.zeros((0, NUM_LAGS)), 0, track, 0)

@@ -37,16 +37,11 @@ def _windowed_sinc(seconds: Doubles, cutoff_hertz: float, zeros: int) -> Doubles
     return 2.0 * cutoff_hertz * np.sinc(2.0 * cutoff_hertz * seconds) * hann
 
 
-def _grid() -> Doubles:
-    """The lags that a path can take, in seconds."""
-    count = int(math.log(HIGHEST_HERTZ / LOWEST_HERTZ) / math.log(1.0 + GRID_STEP)) + 1
-    return np.power(1.0 + GRID_STEP, np.arange(count, dtype=np.float64)) / HIGHEST_HERTZ
-
-
 _LOW_PASS = _windowed_sinc(np.arange(-7, 8) / SAMPLE_RATE, 1_000.0, zeros=1) / SAMPLE_RATE
 _FILTER_REACH = len(_LOW_PASS) // 2
 
-LAGS_S = _grid()
+_NUM_STATES = int(math.log(HIGHEST_HERTZ / LOWEST_HERTZ) / math.log(1.0 + GRID_STEP)) + 1
+LAGS_S = np.power(1.0 + GRID_STEP, np.arange(_NUM_STATES, dtype=np.float64)) / HIGHEST_HERTZ  # that a path can take
 _STATES = np.arange(len(LAGS_S))
 _FIRST_LAG = math.ceil(_SLOW_RATE / HIGHEST_HERTZ - 2.5)
 _LAST_LAG = math.floor(_SLOW_RATE / LOWEST_HERTZ + 2.5)

@@ -45,5 +45,4 @@ AnyFeatures = Features | Waveform
 
 
 def build_features(config: Config) -> AnyFeatures:
-    """The features of a model."""
     return Waveform() if config.network.family == "moonshine" else Features.of(config.features)

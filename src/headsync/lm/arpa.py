@@ -160,11 +160,8 @@ def _parse_ngram(path: Path, number: int, line: str, order: int) -> NGram:
         raise _invalid(path, number, f'the logarithms of "{line}" are not numbers') from None
     if not log_p <= 0 or not math.isfinite(back_off):
         raise _invalid(path, number, f'"{line}" is not a log probability with a back-off')
-    return NGram(tuple(map(_lower_marker, fields[1 : order + 1])), max(log_p, _LOG10_ZERO) * LN10, back_off * LN10)
-
-
-def _lower_marker(word: str) -> str:
-    return word.lower() if word in ("<UNK>", "<S>", "</S>") else word
+    words = tuple(word.lower() if word in ("<UNK>", "<S>", "</S>") else word for word in fields[1 : order + 1])
+    return NGram(words, max(log_p, _LOG10_ZERO) * LN10, back_off * LN10)
 
 
 def _context_ids(path: Path, vocabulary: Vocabulary) -> IntArray:

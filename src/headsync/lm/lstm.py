@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from headsync.engine import IntArray, State
 from headsync.errors import ModelError, listed
@@ -20,7 +18,7 @@ from headsync.frontend.audio import FloatArray
 from headsync.lm import LanguageModel, Scores
 from headsync.lm.arpa import END, START, ArpaModel, words_of
 from headsync.lm.word_lm import WordsOverCharacters
-from headsync.model_folder import LanguageFolder, load_language_folder
+from headsync.model_folder import LanguageFolder, load_language_folder, load_weights
 from headsync.text.vocabulary import SPACE, UNKNOWN, Vocabulary
 
 ARPA = (".arpa", ".arpa.gz")
@@ -34,7 +32,6 @@ class Layer:
     bias_G: FloatArray
 
     def step(self, x_BE: FloatArray, hidden_BE: FloatArray, cell_BE: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The next hidden and cell states."""
         gates = np.concatenate([x_BE, hidden_BE], axis=1) @ self.weight_EG + self.bias_G
         into, forget, new, out = np.split(gates, 4, axis=1)
         cell = _sigmoid(forget) * cell_BE + _sigmoid(into) * np.tanh(new)
@@ -52,17 +49,13 @@ class LstmModel:
 
     @classmethod
     def load(cls, folder: LanguageFolder) -> LstmModel:
-        """The network of a model folder."""
         language, classes = folder.config.language, folder.vocabulary.size
+        w = load_weights(folder.weights)
         try:
-            w = load_file(folder.weights)
             layers = tuple(_layer(w, number) for number in range(language.layers))
             model = cls(w["embedding.weight"], layers, np.ascontiguousarray(w["output.weight"].T), w["output.bias"])
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{folder.weights}: damaged or of another model ({reason}); copy or train it again"
-            ) from None
+        except (KeyError, ValueError) as error:
+            raise ModelError(f"{folder.weights}: of another model ({error}); copy or train it again") from None
         sizes = [(classes, language.width), *[(2 * language.width, 4 * language.width)] * language.layers]
         found = [model.embedding_VE.shape, *(layer.weight_EG.shape for layer in layers), model.output_EV.shape]
         if found != [*sizes, (language.width, classes)]:
@@ -92,7 +85,7 @@ def load_language_model(path: str | Path, vocabulary: Vocabulary) -> LanguageMod
         if UNKNOWN not in own.tokens or SPACE not in vocabulary.tokens:
             lacking = f"it has no {UNKNOWN}" if UNKNOWN not in own.tokens else f"the recogniser has no {SPACE}"
             raise ModelError(f"{path}: this word model cannot score characters, because {lacking}")
-        return WordsOverCharacters.build(model, own, vocabulary)
+        return WordsOverCharacters(model, own, vocabulary)
     raise ModelError(f"{path}: does not fit the recogniser: {_difference(own, vocabulary)}")
 
 

@@ -7,9 +7,9 @@ word, and those of a sentence to its probability of the sentence; a space implie
 
 The words with a prefix are a range of the sorted list of words; the ranges of its extensions are parts of that range.
 
-Words outside the list share the probability of <unk>: each of their characters, and their end, costs `penalty`, by
-default the logarithm of the number of characters. So no spelling is impossible. Whether the sentence ends after such a
-word is judged by the words before it. Two spaces in a row contain an unknown word without characters.
+Words outside the list share the probability of <unk>: each of their characters, and their end, costs `penalty`, the
+logarithm of the number of characters. So no spelling is impossible. Whether the sentence ends after such a word is
+judged by the words before it. Two spaces in a row contain an unknown word without characters.
 
 Shapes: B rows, V classes of characters (0 is blank), W words, D depth of the longest word.
 """
@@ -60,8 +60,6 @@ class _SpelledPrefix:
 
 
 class _SpellingState(NamedTuple):
-    """The state of this scorer."""
-
     history: State  # of the word model, after the last whole word
     ahead: State  # the same after the word being spelled, if it is a word
     prefix_B: npt.NDArray[np.object_]
@@ -98,16 +96,12 @@ class _SpelledWords:
 class WordsOverCharacters:
     """A `LanguageModel` over characters, computed from one over words."""
 
-    def __init__(self, model: LanguageModel, words: Vocabulary, characters: Vocabulary, penalty: float) -> None:
-        self.model, self.spelled, self.penalty = model, _SpelledWords.of(words, characters), penalty
+    def __init__(self, model: LanguageModel, words: Vocabulary, characters: Vocabulary) -> None:
+        self.model, self.spelled = model, _SpelledWords.of(words, characters)
+        self.penalty = math.log(len(characters.tokens))
         self.unknown, self.words_end = words.tokens.index(UNKNOWN) + 1, words.end
         self.space, self.end, self.size = characters.tokens.index(SPACE) + 1, characters.end, characters.size
         self.parts = lru_cache(_CACHED_RANGES)(self.spelled.parts)
-
-    @classmethod
-    def build(cls, model: LanguageModel, words: Vocabulary, characters: Vocabulary) -> WordsOverCharacters:
-        """With the default penalty for unknown words."""
-        return cls(model, words, characters, math.log(len(characters.tokens)))
 
     def start(self, batch: int) -> State:
         state = self.model.start(batch)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from headsync.attention import build_mechanism, mechanism_of
 from headsync.attention.base import Aligned, Attended, AttentionWindow, Mechanism, MechanismState, Phase
-from headsync.attention.cross_attention import CrossAttention
+from headsync.attention.cross_attention import CrossAttention, split_heads
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import DecoderConfig, NetworkConfig
-from headsync.nn.layers import FeedForward, positions, split_heads
+from headsync.nn.layers import FeedForward, positions
 
 
 class ProjectedFrames(NamedTuple):
@@ -118,7 +118,6 @@ class DecoderLayer(nn.Module):
     def attend_to_frames(
         self, x_BE: Tensor, memory: tuple[Tensor, Tensor], state: MechanismState, window: AttentionWindow
     ) -> tuple[Tensor, Attended]:
-        """Cross-attention of one step."""
         context, attended = self.cross.step(self.norm_cross(x_BE), *memory, state, window)
         return x_BE + context, attended
 
@@ -148,11 +147,9 @@ class Decoder(nn.Module):
 
     @property
     def attending(self) -> list[DecoderLayer]:
-        """The layers that attend to encoder frames."""
         return [layer for layer in self.layers if layer.attends]
 
     def set_phase(self, phase: Phase) -> None:
-        """Set the phase of training."""
         for layer in self.attending:
             layer.cross.mechanism.phase = phase
 
@@ -164,10 +161,7 @@ class Decoder(nn.Module):
     def layer_outputs(
         self, tokens_BL: Tensor, frames_BTE: Tensor, limit_BL: Tensor, inputs_NBLE: Sequence[Tensor] | None = None
     ) -> tuple[list[Tensor], list[Aligned]]:
-        """The output of every layer, (B, L, E), and the alignments of those that attend to frames.
-
-        `inputs_NBLE` are inputs of the layers in place of the outputs of the layers below.
-        """
+        """Outputs (B, L, E) and alignments of all layers; `inputs_NBLE` replace the outputs of the layers below."""
         x, frames_BTE = self.inputs(tokens_BL, frames_BTE, limit_BL)
         outputs, alignments = [], []
         for n, layer in enumerate(self.layers):
@@ -185,9 +179,9 @@ class Decoder(nn.Module):
         places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
         return self.dropout(self.embed(tokens_BL, places_L)), frames_BTE
 
-    def project(self, frames_BTE: Tensor) -> ProjectedFrames:
+    def project(self, frames_BTE: Tensor, bias: bool = True) -> ProjectedFrames:
         """Keys and values of new encoder frames, for all layers that attend; `place` them before a step."""
-        pairs = [layer.cross.project(frames_BTE) for layer in self.attending]
+        pairs = [layer.cross.project(frames_BTE, bias) for layer in self.attending]
         return ProjectedFrames(torch.stack([k for k, _ in pairs], 1), torch.stack([v for _, v in pairs], 1))
 
     def place(self, memory: ProjectedFrames, first: int) -> ProjectedFrames:
@@ -195,9 +189,8 @@ class Decoder(nn.Module):
         if not self.has_frame_positions:
             return memory
         places_BTE = self._frame_positions(first, memory.keys_BNHTD.shape[3]).unsqueeze(0)
-        pairs = [layer.cross.project(places_BTE, bias=False) for layer in self.attending]
-        keys = memory.keys_BNHTD + torch.stack([k for k, _ in pairs], 1)
-        return ProjectedFrames(keys, memory.values_BNHTD + torch.stack([v for _, v in pairs], 1))
+        placed = zip(memory, self.project(places_BTE, bias=False), strict=True)
+        return ProjectedFrames(*(part + shift for part, shift in placed))
 
     def start(self, batch: int) -> DecoderState:
         heads = self.network.heads
@@ -231,7 +224,6 @@ class Decoder(nn.Module):
         )
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Embeddings of tokens at these places."""
         width = self.network.width
         return self.embedding(tokens) * math.sqrt(width) + positions(places, width).to(self.embedding.weight.dtype)
 

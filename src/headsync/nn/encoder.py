@@ -24,38 +24,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headsync.attention.cross_attention import split_heads
 from headsync.attention.dropout import Dropout, dropout
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.frontend.frame_rate import LOG_MEL
 from headsync.nn import contextual_block
 from headsync.nn.conv import ConvFront
-from headsync.nn.layers import FeedForward, positions, split_heads
+from headsync.nn.layers import FeedForward, positions
 
 FARTHEST_BIAS = -4.0  # least initial bias in full mode: frames far away are attended to from the start
 
 
 class EncoderState(NamedTuple):
-    """The state of a stream between windows."""
-
     left_BNLE: Tensor  # N: one entry (isolated: embedded frames) or one per layer (reuse: inputs of its attention)
     seen_B: Tensor  # frames so far, at most those of the left side
     context_BNE: Tensor  # contextual: the last window's context, as input of each layer's attention; else no entry
 
 
 Keys = Callable[[int, Tensor], tuple[Tensor, Tensor]]  # layer, its inputs -> keys' inputs, which of them exist
-
-
-class BlockWindow(NamedTuple):
-    """The number of left, centre and right frames of a window."""
-
-    left: int
-    centre: int
-    right: int
-
-    @property
-    def kept(self) -> slice:
-        """The slice of the centre."""
-        return slice(self.left, self.left + self.centre)
 
 
 class WindowAttention(nn.Module):
@@ -120,13 +106,13 @@ class ChunkEncoder(nn.Module):
         padding = torch.arange(features_BTF.shape[1], device=lengths_B.device) >= lengths_B[:, None]
         x_BTE = self.front(features_BTF.masked_fill(padding[:, :, None], 0.0))
         batch, frames = x_BTE.shape[:2]
-        left, centre, right = window = self._window(frames)
+        left, centre, right = self._window(frames)
         windows = -(-frames // centre)
         starts = torch.arange(windows, device=lengths_B.device) * centre - left
         place_NW = starts[:, None] + torch.arange(left + centre + right, device=lengths_B.device)
         exists_BNW = (place_NW >= 0) & (place_NW < frames_B[:, None, None])
         x_NWE = _cut(x_BTE, left, centre, right, windows)
-        y_NCE = self._run(x_NWE, self._keys_of_all(exists_BNW), exists_BNW.flatten(0, 1), window.kept)
+        y_NCE = self._run(x_NWE, self._keys_of_all(exists_BNW), exists_BNW.flatten(0, 1), slice(left, left + centre))
         return y_NCE.unflatten(0, (batch, windows)).flatten(1, 2)[:, :frames], frames_B
 
     def start(self, batch: int) -> EncoderState:
@@ -176,24 +162,21 @@ class ChunkEncoder(nn.Module):
         context_BNE = torch.stack(contexts, 1) if contexts else state.context_BNE
         return frames, EncoderState(torch.stack(lefts, 1), seen_B, context_BNE)
 
-    def _window(self, frames: int) -> BlockWindow:
-        """The window that layers process at a time; in full mode all `frames`."""
+    def _window(self, frames: int) -> tuple[int, int, int]:
+        """Left, centre and right frames of the window that layers process at a time; in full mode all `frames`."""
         config = self.config
         if config.mode == "full":
-            return BlockWindow(0, frames, 0)
-        return BlockWindow(
-            0 if config.mode == "reuse" else config.left_frames, config.centre_frames, config.right_frames
-        )
+            return 0, frames, 0
+        left = 0 if config.mode == "reuse" else config.left_frames
+        return left, config.centre_frames, config.right_frames
 
     def _run(self, x_NWE: Tensor, keys: Keys, exists_NW: Tensor, kept: slice) -> Tensor:
         place_WK = self._places(x_NWE.shape[1], x_NWE.device)
         if self.config.positions == "sinusoids":
             x_NWE = x_NWE + positions(torch.arange(x_NWE.shape[1], device=x_NWE.device), x_NWE.shape[2]).to(x_NWE.dtype)
         if self.config.mode == "contextual":
-            x_NWE, place_WK = (
-                contextual_block.append(x_NWE, exists_NW),
-                contextual_block.no_place(place_WK, 2 * self.span - 1),
-            )
+            x_NWE = contextual_block.append(x_NWE, exists_NW)
+            place_WK = contextual_block.no_place(place_WK, 2 * self.span - 1)
         x_NWE = self.dropout(x_NWE)
         for index, layer in enumerate(self.layers):
             outputs = kept if index == len(self.layers) - 1 else slice(0, x_NWE.shape[1])

@@ -7,11 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headsync.attention.cross_attention import split_heads
 from headsync.attention.dropout import relu_dropout
 from headsync.config import NetworkConfig
-
-__all__ = ["FeedForward", "positions", "split_heads"]
 
 
 class FeedForward(nn.Module):

@@ -17,8 +17,6 @@ FORGET_BIAS = 1.0  # initial bias of the forget gates: cells keep their content 
 
 
 class LanguageNetwork(nn.Module):
-    """Tokens in, scores of the next ones out."""
-
     def __init__(self, config: LanguageConfig, classes: int) -> None:
         super().__init__()
         between = config.dropout if config.layers > 1 else 0.0

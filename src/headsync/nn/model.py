@@ -32,8 +32,6 @@ class Output(NamedTuple):
 
 
 class Model(nn.Module):
-    """Features and tokens in, scores out."""
-
     def __init__(self, config: Config, features: int, classes: int) -> None:
         super().__init__()
         self.encoder: ChunkEncoder | RotaryEncoder
@@ -85,6 +83,5 @@ class Model(nn.Module):
 
 
 def build_decoder(config: Config, classes: int) -> Decoder:
-    """The decoder of a model."""
     of_family = RotaryDecoder if config.network.family == "moonshine" else Decoder
     return of_family(config.decoder, config.network, classes)

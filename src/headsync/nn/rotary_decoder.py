@@ -19,8 +19,6 @@ from headsync.nn.rotary import GatedFeedForward, rotate, turns
 
 
 class RotarySelfAttention(SelfAttention):
-    """Causal self-attention with rotary positions."""
-
     def project(self, x: Tensor, places: Tensor) -> Tensor:
         width = x.shape[-1]
         queries_keys, values = self.query_key_value(x).split([2 * width, width], -1)
@@ -30,8 +28,6 @@ class RotarySelfAttention(SelfAttention):
 
 
 class RotaryDecoderLayer(DecoderLayer):
-    """Pre-norm: self-attention, online cross-attention (in layers that attend to frames), gated feed-forward."""
-
     has_bias = False
     attention_class = RotarySelfAttention
     feedforward_class = GatedFeedForward
@@ -44,8 +40,6 @@ class RotaryDecoderLayer(DecoderLayer):
 
 
 class RotaryDecoder(Decoder):
-    """Tokens and encoder frames to scores of the next token."""
-
     layer_class = RotaryDecoderLayer
     is_tied = True
 

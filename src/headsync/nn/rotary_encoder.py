@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headsync.attention.cross_attention import split_heads
 from headsync.attention.dropout import Dropout
 from headsync.config import EncoderConfig, NetworkConfig
 from headsync.frontend.frame_rate import WAVEFORM
-from headsync.nn.layers import split_heads
 from headsync.nn.rotary import GeluFeedForward, Turns, rotate, turns
 from headsync.nn.waveform_front import STATES, WaveformFront
 

@@ -98,18 +98,15 @@ def logged(scope: Scope, **fields: Any) -> Iterator[dict[str, Any]]:
 
 
 def note(scope: Scope, **fields: Any) -> None:
-    """Add fields to the access log entry of a request or stream."""
     scope.get(RECORD, {}).update(fields)
 
 
 def note_stream(scope: Scope, protocol: str, outcome: str, audio_seconds: float, computing_seconds: float) -> None:
-    """Add how a stream ended to its access log entry."""
     seconds = {"audio_seconds": round(audio_seconds, 3), "computing_seconds": round(computing_seconds, 3)}
     note(scope, stream=protocol, outcome=outcome, **seconds)
 
 
 def request_id(scope: Scope) -> str:
-    """The id of a request or stream."""
     return str(scope.get(RECORD, {}).get("id", "-"))
 
 

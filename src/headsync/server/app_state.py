@@ -22,15 +22,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Access:
-    """Allowed origins and aliases of models."""
-
     origins: tuple[str, ...] = ()  # whose pages may use the server, beside its own
     aliases: Mapping[str, str] = field(default_factory=dict)  # further names of models
 
 
 class AppState:
-    """The state of one server process."""
-
     def __init__(
         self,
         services: Sequence[ModelService],
@@ -60,11 +56,9 @@ class AppState:
         return found
 
     def open_session(self, options: SessionOptions = SessionOptions()) -> AudioSession:  # noqa: B008
-        """A new session of the chosen model."""
         return self.service(options.model).open_session(options, self.limits)
 
     async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run blocking work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:

@@ -69,14 +69,12 @@ class BaseStream(Generic[M]):
         return self._before.plus(self.audio)
 
     def opening(self) -> Reply:
-        """The reply to the connection itself."""
         try:
             return self._greet()
         except StreamError as error:
             return self.end(error)
 
     def receive(self, message: M) -> Reply:
-        """The reply to one message."""
         try:
             return self._answer(message)
         except StreamError as error:
@@ -116,7 +114,6 @@ class BaseStream(Generic[M]):
 
 
 def read_object(message: str) -> dict[str, Any]:
-    """Parse a text message as a JSON object."""
     try:
         fields = parse_json(message)
     except UnicodeEncodeError:

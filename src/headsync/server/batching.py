@@ -54,8 +54,6 @@ class _Call:
 
 
 class _DecodeArguments(NamedTuple):
-    """The arguments of `decode`."""
-
     tokens_B: IntArray
     memory: Memory
     state: State
@@ -63,8 +61,6 @@ class _DecodeArguments(NamedTuple):
 
 
 class BatchingEngine:
-    """An engine that joins the calls of several threads."""
-
     def __init__(self, inner: Engine, observe: Callable[[int, int], None] | None = None) -> None:
         self.inner = inner
         self.observe = observe  # called with the size of every batch and the number of calls that still wait
@@ -74,7 +70,6 @@ class BatchingEngine:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls."""
         return len(self._waiting)
 
     def start_front(self, batch: int) -> State:

@@ -72,8 +72,6 @@ def _hotword(value: str) -> tuple[str, float]:
 
 
 class DeepgramStream(BaseStream[str | bytes]):
-    """One connection to `/v1/listen`."""
-
     name = "deepgram"
 
     def __init__(

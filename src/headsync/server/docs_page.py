@@ -15,7 +15,6 @@ WEBSOCKETS = {
 
 
 def render(schema: dict[str, Any]) -> str:
-    """The page for an OpenAPI description."""
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     head = f'<meta charset="utf-8"><title>{title}</title><link rel="stylesheet" href="/style.css">'
     operations = (

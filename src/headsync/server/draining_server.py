@@ -67,7 +67,9 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in sockets or ():
-            _set_send_timeout(listener, self._state.limits.idle_seconds)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: drop connections whose client does not acknowledge data
+                milliseconds = round(1000 * self._state.limits.idle_seconds)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         await super().startup(sockets)
         self._ready()
 
@@ -95,9 +97,3 @@ class DrainingServer(uvicorn.Server):
         limiter, now = self._state.limiter, time.monotonic()
         may_start = limiter.silent_connections > 0 and now < self._first_message_deadline
         return now > self._deadline or (limiter.open_streams == 0 and not may_start)
-
-
-def _set_send_timeout(listener: socket.socket, seconds: float) -> None:
-    """Let the kernel drop connections whose client does not acknowledge data."""
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * seconds))

@@ -27,8 +27,6 @@ RETRY_SECONDS = {"busy": 5, "draining": 5, "client-limit": 5}  # errors after wh
 
 
 class StreamError(HeadsyncError):
-    """An error that ends a stream."""
-
     def __init__(self, code: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.code, self.close_code = code, CLOSE_CODES[code]
@@ -56,7 +54,6 @@ def require(condition: bool, message: str) -> None:
 
 
 def unknown_model(name: str, served: Sequence[str]) -> StreamError:
-    """The error for a model name that is not served."""
     names = ", ".join(f'"{one}"' for one in served)
     return StreamError("model", f'There is no model "{name}"; this server has {names}.')
 

@@ -1,6 +1,7 @@
 """Bounds of one server process: every quantity that a client can make grow has a limit here.
 
-A client, for the limits of each client, is an address and, if the server has several tokens, also a token.
+A client, for the limits of each client, is an address and, if the server has several tokens, also a token. Only the
+event loop's thread counts clients and streams, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ CLIENTS = "headsync.clients"  # key of the clients, as `StreamLimiter` counts th
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one process."""
-
     streams: int = 100  # open at the same time, including transcriptions of recordings
     client_streams: int | None = None  # of one client, including connections without a message; None: no limit
     client_connections: int | None = None  # new requests and connections of one client in a minute; None: no limit
@@ -57,8 +56,6 @@ def address_client(host: str) -> str:
 class ConnectionRate:
     """Limits how often each client connects. After a minute without connections a client may open all of a minute's
     connections at once.
-
-    Only the event loop's thread uses it, so it needs no lock.
     """
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,10 +79,7 @@ class ConnectionRate:
 
 
 class StreamLimiter:
-    """Counts open streams and rejects new ones at the limits or while the server drains.
-
-    Only the event loop's thread uses it, so it needs no lock.
-    """
+    """Counts open streams and rejects new ones at the limits or while the server drains."""
 
     def __init__(self, limits: Limits) -> None:
         self.limit, self._client_limit = limits.streams, limits.client_streams

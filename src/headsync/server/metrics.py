@@ -20,8 +20,6 @@ BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """The metrics of one process."""
-
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         if SHARED_FOLDER not in os.environ:
@@ -67,7 +65,6 @@ class Metrics:
         self.waiting_calls.set(waiting)
 
     def observe_end(self, protocol: str, outcome: str, audio_seconds: float, computing_seconds: float) -> None:
-        """Record a stream that ended."""
         self.ended_streams.labels(protocol, outcome).inc()
         self.audio_seconds.inc(audio_seconds)
         self.computing_seconds.inc(computing_seconds)

@@ -116,9 +116,8 @@ def _same_host(origin: str, host: str) -> bool:
 def check_origin(origin: str) -> str:
     """An origin of `--allow-origin`, normalised."""
     parts = urlsplit(origin)
-    if origin == ANY or (
-        parts.scheme in ("http", "https") and parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
-    ):
+    is_complete = parts.scheme in ("http", "https") and parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
+    if origin == ANY or is_complete:
         return origin.lower()
     raise ConfigError(f'--allow-origin: "{origin}" is not an origin; write, for example, https://example.org, or *')
 

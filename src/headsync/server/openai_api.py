@@ -77,8 +77,6 @@ TRANSCRIPTION_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class TranscriptionJob:
-    """Recognises an uploaded file."""
-
     def __init__(self, state: AppState, model: str, file: UploadFile, scope: Scope) -> None:
         self._state, self._model, self.scope = state, model, scope
         self._file, self._filename = file.file, file.filename or "file"
@@ -139,7 +137,6 @@ class TranscriptionJob:
 
 
 def build_routes(state: AppState) -> APIRouter:
-    """The routes, with their OpenAPI description."""
     bearer = HTTPBearer(auto_error=False, description="The server's token, if it has one.")
     routes = APIRouter(prefix="/v1", dependencies=[Depends(bearer)], responses=ERROR_RESPONSES)
 
@@ -191,10 +188,11 @@ async def _event_stream(
             for event in chunk:
                 text, sent = openai_format.next_delta(sent, event)
                 if text:
-                    yield openai_format.server_sent_event(openai_format.delta_event(text))
+                    yield openai_format.server_sent_event({"type": "transcript.text.delta", "delta": text})
             chunk = await anext(events)
     except StopAsyncIteration:
-        yield openai_format.server_sent_event(openai_format.done_event(job.result))
+        done = {"type": "transcript.text.done", **openai_format.plain_json(job.result)}
+        yield openai_format.server_sent_event(done)
     except StreamError as error:
         yield openai_format.server_sent_event(api_error(str(error), code=error.code))
     except Exception:

@@ -20,8 +20,6 @@ UNKNOWN_LANGUAGE = "unknown"  # if the client does not send it; the field must n
 
 
 class Transcription(NamedTuple):
-    """The result for a whole recording."""
-
     finals: Sequence[Final]
     audio_seconds: float
 
@@ -69,25 +67,14 @@ def verbose_json(result: Transcription, language: str, granularities: Collection
     if "word" in granularities:
         response["words"] = [_word(word) for final in result.finals for word in final.words]
     if "segment" in granularities or not granularities:
-        response["segments"] = [_segment(number, final) for number, final in enumerate(_spoken(result.finals))]
+        spoken = (final for final in result.finals if final.words)
+        response["segments"] = [_segment(number, final) for number, final in enumerate(spoken)]
     return response
 
 
 def server_sent_event(event: dict[str, Any]) -> str:
     """An event of a `text/event-stream` response."""
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
-
-
-def delta_event(text: str) -> dict[str, Any]:
-    return {"type": "transcript.text.delta", "delta": text}
-
-
-def done_event(result: Transcription) -> dict[str, Any]:
-    return {"type": "transcript.text.done", "text": result.text, "usage": result.usage}
-
-
-def _spoken(finals: Sequence[Final]) -> list[Final]:
-    return [final for final in finals if final.words]
 
 
 def _word(word: Word) -> dict[str, Any]:

@@ -177,7 +177,6 @@ class RealtimeStream(BaseStream[str | bytes]):
         return Reply(tuple(messages), None, tuple(events))
 
     def _messages(self, events: Sequence[Event]) -> Messages:
-        """The events of the API for events of the recogniser."""
         messages: Messages = []
         for event in events:
             if not isinstance(event, Partial | Final):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -44,14 +45,9 @@ class PcmStream:
     """A session that accepts bytes. An incomplete sample is kept until the rest of it arrives."""
 
     def __init__(
-        self,
-        session: AudioSession,
-        sample_rate: int,
-        format: SampleFormat = "pcm16",
-        max_seconds: float = float("inf"),
-        clock: Callable[[], float] = time.perf_counter,
+        self, session: AudioSession, sample_rate: int, format: SampleFormat = "pcm16", max_seconds: float = math.inf
     ) -> None:
-        self._session, self._rate, self._dtype, self._clock = session, sample_rate, SAMPLE_TYPES[format], clock
+        self._session, self._rate, self._dtype = session, sample_rate, SAMPLE_TYPES[format]
         self._max_seconds = max_seconds
         self._incomplete = b""
         self.computing_seconds = 0.0
@@ -71,14 +67,12 @@ class PcmStream:
         )
 
     def push(self, data: bytes) -> list[Event]:
-        """Push any number of bytes."""
         data = self._incomplete + data
         complete = len(data) - len(data) % self._dtype.itemsize
         self._incomplete = data[complete:]
         return self.push_samples(np.frombuffer(data[:complete], self._dtype))
 
     def push_samples(self, samples: npt.NDArray[np.float32 | np.int16]) -> list[Event]:
-        """Push any number of samples."""
         return self._timed(lambda: self._session.push(samples, self._rate))
 
     def finish(self) -> list[Event]:
@@ -86,10 +80,10 @@ class PcmStream:
         return self._timed(self._session.finish)
 
     def _timed(self, call: Callable[[], list[Event]]) -> list[Event]:
-        start = self._clock()
+        start = time.perf_counter()
         try:
             return call()
         except AudioError as error:
             raise StreamError("audio", str(error)) from None
         finally:
-            self.computing_seconds += self._clock() - start
+            self.computing_seconds += time.perf_counter() - start

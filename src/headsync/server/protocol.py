@@ -56,8 +56,6 @@ START_FIELDS = {*StartMessage.__annotations__, "settings", "hotwords", "phrases"
 
 
 class NativeStream(BaseStream[str | bytes]):
-    """One connection to `/v1/stream`."""
-
     name = "stream"
 
     def __init__(
@@ -80,11 +78,14 @@ class NativeStream(BaseStream[str | bytes]):
     def _answer(self, message: str | bytes) -> Reply:
         if isinstance(message, bytes):
             return self._push_audio(message)
-        kind, rest = _parse(message)
+        fields = read_object(message)
+        kind = fields.pop("type", None)
         if kind == "start":
-            return self._start(rest)
+            return self._start(fields)
         if kind == "finish":
             return self._finish()
+        if not isinstance(kind, str):
+            raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
         raise StreamError("message", f'The message type "{kind}" is unknown; send "start" or "finish".')
 
     def _messages(self, events: Sequence[Event]) -> Messages:
@@ -133,14 +134,6 @@ def _seconds(audio: PcmStream) -> dict[str, float]:
     return {name: round(value, 3) for name, value in seconds.items()}
 
 
-def _parse(message: str) -> tuple[str, dict[str, Any]]:
-    fields = read_object(message)
-    kind = fields.pop("type", None)
-    if not isinstance(kind, str):
-        raise StreamError("message", 'The message has no type; send, for example, {"type": "finish"}.')
-    return kind, fields
-
-
 def read_budget(query: Mapping[str, str]) -> dict[str, float]:
     """The delay budget in the query of a connection."""
     budget = {}
@@ -177,7 +170,6 @@ def _read_start(fields: dict[str, Any]) -> tuple[StartMessage, SessionOptions]:
 
 
 def read_phrases(given: Any, name: str) -> tuple[str, ...]:
-    """A phrase list in a message."""
     if not isinstance(given, list) or not all(isinstance(phrase, str) for phrase in given):
         raise ConfigError(f'{name} must be a list of texts, for example ["yes", "no"]')
     return tuple(given)

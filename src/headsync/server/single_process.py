@@ -32,8 +32,6 @@ class Listeners(NamedTuple):
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Options of the server."""
-
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free port
     wyoming: int | None = None  # port of the Wyoming protocol; None: not served
@@ -67,7 +65,6 @@ def load_services(models: Sequence[ModelOptions]) -> list[ModelService]:
 def build_server(
     state: AppState, ready: Callable[[], None], wyoming: socket.socket | None = None, tls: TlsFiles | None = None
 ) -> DrainingServer:
-    """The uvicorn server of one process."""
     config = uvicorn.Config(
         build_app(state, wyoming=wyoming),
         ssl_certfile=tls and tls[0],

@@ -46,8 +46,6 @@ class Connection(Protocol[M_co]):
 
 
 class EncodedReply(NamedTuple):
-    """A reply, ready to send."""
-
     frames: list[bytes]
     close_code: int | None
     close_reason: str

@@ -58,8 +58,6 @@ def _read_words(given: Any) -> tuple[str, ...]:
 
 
 class VoskStream(BaseStream[str | bytes]):
-    """One connection of a vosk-server client."""
-
     name = "vosk"
 
     def __init__(self, open_session: OpenSession, limits: Limits) -> None:
@@ -89,10 +87,8 @@ class VoskStream(BaseStream[str | bytes]):
         audio = self._stream()
         events = audio.push(data)
         for event in events:
-            if isinstance(event, Partial):
-                self._partial = event.text
-            elif isinstance(event, Final):
-                self._partial = ""
+            if isinstance(event, Partial | Final):
+                self._partial = event.text if isinstance(event, Partial) else ""
         if error := audio.length_error:
             return self._final([*events, *audio.finish()], error.close_code)
         if any(isinstance(event, Final) for event in events):

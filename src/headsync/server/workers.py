@@ -28,8 +28,6 @@ READY = "ready"  # report of a worker that serves; any other report is the reaso
 
 
 class Worker:
-    """One process, and its report."""
-
     def __init__(self, context: SpawnContext, options: ServeOptions, listeners: Listeners) -> None:
         self._reports, sender = context.Pipe(duplex=False)
         self._report: str | None = None

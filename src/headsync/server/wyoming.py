@@ -27,8 +27,6 @@ FORMAT = {"width": 2, "channels": 1}  # 16-bit samples of one channel
 
 
 class WyomingEvent(NamedTuple):
-    """An event of the protocol."""
-
     type: str
     data: dict[str, Any]
     payload: bytes = b""
@@ -48,7 +46,6 @@ class Header(NamedTuple):
 
 
 def parse_header(line: bytes, max_bytes: int) -> Header:
-    """Parse the first line of an event."""
     fields = read_object(_text(line))
     kind, data = fields.get("type"), fields.get("data") or {}
     sizes = [fields.get(name) or 0 for name in ("data_length", "payload_length")]

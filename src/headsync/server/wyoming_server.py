@@ -20,8 +20,6 @@ CLOSE_SECONDS = 5.0  # for a client to receive the last data
 
 
 class TcpConnection:
-    """A client of the Wyoming protocol."""
-
     def __init__(
         self,
         reader: asyncio.StreamReader,

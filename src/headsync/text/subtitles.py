@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from itertools import chain
 from typing import Any, NamedTuple
 
 from headsync.events import Final, Word
@@ -19,8 +18,6 @@ PAUSE_SECONDS = 1.0  # a pause of this length ends a cue
 
 
 class Cue(NamedTuple):
-    """One subtitle line with its start and end."""
-
     text: str
     start_seconds: float
     end_seconds: float
@@ -52,7 +49,7 @@ def to_vtt(finals: Sequence[Final]) -> str:
         f"\n{_clock(cue.start_seconds, '.')} --> {_clock(cue.end_seconds, '.')}\n{escape(cue.text, quote=False)}\n"
         for cue in cut_cues(finals)
     )
-    return "".join(chain(["WEBVTT\n"], cues))
+    return "WEBVTT\n" + "".join(cues)
 
 
 FORMATS: dict[str, Callable[[Sequence[Final]], str]] = {"text": to_text, "json": to_json, "srt": to_srt, "vtt": to_vtt}
@@ -61,11 +58,8 @@ FORMATS: dict[str, Callable[[Sequence[Final]], str]] = {"text": to_text, "json":
 def cut_cues(finals: Sequence[Final]) -> list[Cue]:
     """Cut the words into readable lines, at pauses where possible."""
     groups = [group for final in finals for group in _group(final.words)]
-    return [Cue(_join(group), group[0].start_seconds, group[-1].end_seconds) for group in groups]
-
-
-def _join(words: Sequence[Word]) -> str:
-    return " ".join(word.text for word in words if word.text)
+    texts = (" ".join(word.text for word in group if word.text) for group in groups)
+    return [Cue(text, group[0].start_seconds, group[-1].end_seconds) for text, group in zip(texts, groups, strict=True)]
 
 
 def _group(words: Sequence[Word]) -> Iterator[list[Word]]:

@@ -47,7 +47,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.kind not in get_args(TokenKind):
             raise DataError(
-                f'vocabulary kind "{self.kind}" is not known; it is "characters", "bpe", "unigram" or "words".'
+                f'vocabulary kind "{self.kind}" is not known; it is one of {", ".join(get_args(TokenKind))}.'
             )
         if not self.tokens:
             raise DataError("a vocabulary requires at least one token; build it from texts that are not empty.")
@@ -82,10 +82,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, kind: TokenKind, texts: Iterable[str]) -> Vocabulary:
-        """Every token of the texts, sorted, so that the same corpus gives the same ids.
-
-        Not for subwords, whose number is a setting: see `build_vocabulary`.
-        """
+        """Every token of the texts, sorted: a corpus always gives the same ids; subwords: see `build_vocabulary`."""
         return cls(kind, tuple(sorted({token for text in texts for token in _split(kind, text)})))
 
     def encode(self, text: str) -> list[int]:
@@ -106,10 +103,7 @@ class Vocabulary:
         return " ".join(word for word in text.split() if not is_sound(word))
 
     def words(self, ids: Sequence[int], complete: bool = False) -> list[Span]:
-        """The words of ids, with their positions in `ids`.
-
-        With `complete`, without a last word that further tokens could extend.
-        """
+        """The words of `ids`, with their positions; `complete`: without a last word that tokens could extend."""
         spans: list[Span] = []
         joins = False  # whether the next token can continue the last word
         for position, token_id in enumerate(ids):

@@ -33,7 +33,7 @@ from headsync.nn.rotary import CtcHead
 from headsync.text.vocabulary import Vocabulary
 from headsync.training import Say
 from headsync.training.batches import PADDING, Batch, Batches, check_not_empty, load, usable
-from headsync.training.bucketing import Split, at_speeds, plan, plan_shards
+from headsync.training.bucketing import Share, Split, at_speeds, plan, plan_shards
 from headsync.training.checkpoint import Optimiser, TrainingProgress
 from headsync.training.conversion import fit_energies, has_energies
 from headsync.training.distributed import ALONE, Ranks
@@ -44,7 +44,7 @@ from headsync.training.model_card import recogniser_card
 from headsync.training.optimisation import align_in_float32
 from headsync.training.report import Style
 from headsync.training.schedule import noam
-from headsync.training.trainer import CHECKPOINT, Epoch, Task, Trainer, check_folder, part_of_pass
+from headsync.training.trainer import CHECKPOINT, Task, Trainer, check_folder, part_of_pass
 from headsync.training.warm_start import (
     OF_DECODER_TOKENS,
     softmax_decoder,
@@ -68,8 +68,6 @@ class DevResult(NamedTuple):
 
 @dataclass
 class AsrTask(Task[Batch, DevResult]):
-    """The training of a recogniser."""
-
     config: Config
     vocabulary: Vocabulary
     model: Model
@@ -96,9 +94,9 @@ class AsrTask(Task[Batch, DevResult]):
         from_scratch = not settings.untruncated_updates and not settings.start_from
         return not (isinstance(term, Quantity) and from_scratch and mechanism_of(self.config.decoder).counts_late)
 
-    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Batch]:
+    def batches(self, progress: TrainingProgress, split: Split) -> tuple[int, Iterator[Share[Batch]]]:
         batches = self.train_batches(progress.epoch)
-        return Epoch(len(batches), load(batches, progress.batch, self.config.data.workers, split))
+        return len(batches), load(batches, progress.batch, self.config.data.workers, split)
 
     def rate(self, progress: TrainingProgress) -> float:
         settings = self.config.training
@@ -174,14 +172,11 @@ class AsrTask(Task[Batch, DevResult]):
         return part_of_pass(rows, part, parts)
 
     def train_batches(self, epoch: int) -> Batches:
-        """All batches of an epoch."""
-        augment = (self.config.training, epoch)
-        return self._batches(self.train, self.rows(epoch), augment)
+        return self._batches(self.train, self.rows(epoch), (self.config.training, epoch))
 
     def dev_batches(self) -> Batches:
         """The development set, always in the same batches."""
-        rows = plan(self.dev, self.config.training.batch_frames, 0, 0)
-        return self._batches(self.dev, rows)
+        return self._batches(self.dev, plan(self.dev, self.config.training.batch_frames, 0, 0))
 
     def _batches(
         self, utterances: list[Utterance], rows: list[list[int]], augment: tuple[TrainingConfig, int] | None = None

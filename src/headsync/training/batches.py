@@ -39,8 +39,6 @@ ENERGIES = Features()
 
 
 class Batch(NamedTuple):
-    """Rows that go through the network together."""
-
     features_BTF: Tensor
     lengths_B: Tensor
     tokens_BL: Tensor  # <sos> and the tokens
@@ -184,11 +182,7 @@ def load(batches: Batches, first: int, workers: int, split: Split = WHOLE) -> It
         yield made
 
 
-class _Order(NamedTuple):
-    """The input of a worker that makes a share: its number, and the audio that is in shards."""
-
-    number: int
-    sounds: dict[str, bytes]
+_Order = tuple[int, dict[str, bytes]]  # the number of a share, and its audio that is in shards
 
 
 class _Orders:
@@ -210,7 +204,7 @@ class _Orders:
                 except HeadsyncError as error:
                     yield error
                     return
-            yield _Order(number, {u.id: waiting[u.id] for u in needed})
+            yield number, {u.id: waiting[u.id] for u in needed}
 
     def _utterances(self, number: int) -> list[Utterance]:
         """The utterances of a share whose audio is in shards."""
@@ -245,12 +239,12 @@ class _Shares(Dataset[Share[Batch] | HeadsyncError]):
         if isinstance(order, HeadsyncError):
             return order
         try:
-            return self.batches.share(order.number, self.split, order.sounds)
+            number, sounds = order
+            return self.batches.share(number, self.split, sounds)
         except HeadsyncError as error:
             return error
 
 
 def check_not_empty(utterances: Sequence[Utterance], name: str) -> None:
-    """Refuse a manifest without utterances."""
     if not utterances:
         raise DataError(f"{name}: no usable utterance; check data.train and data.dev of the recipe")

@@ -23,10 +23,6 @@ class Share(NamedTuple, Generic[P]):
     weights: list[float]  # the share of each part in the mean loss of the whole batch
     size: int  # feature frames or tokens of these parts
 
-    @classmethod
-    def whole(cls, batch: P, size: int = 0) -> Share[P]:
-        return cls([batch], [1.0], size)
-
 
 class Split(NamedTuple):
     """How a batch is divided among processes, and by each of them into parts."""
@@ -52,7 +48,6 @@ WHOLE = Split()
 
 
 def at_speeds(utterances: Sequence[Utterance], speeds: Sequence[float]) -> list[Utterance]:
-    """Every utterance at every speed."""
     return [replace(u, seconds=u.seconds / speed, speed=speed) for speed in speeds for u in utterances]
 
 

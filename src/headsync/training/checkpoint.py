@@ -32,8 +32,6 @@ from headsync.training import Say
 
 @dataclass
 class TrainingProgress:
-    """The progress of a run."""
-
     update: int = 0  # updates done
     epoch: int = 0  # epochs done
     batch: int = 0  # batches of the current epoch done
@@ -69,7 +67,6 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimiser, progress
 
 
 def previous(path: Path) -> Path:
-    """The path of the previous checkpoint."""
     return path.with_stem(path.stem + ".previous")
 
 
@@ -109,7 +106,6 @@ def load_checkpoint(
 
 
 def read_progress(path: Path) -> TrainingProgress:
-    """The progress stored in a checkpoint."""
     with _damaged(path), safe_open(path, "pt") as file:
         stored = json.loads(file.metadata()["progress"])
         digest = stored.pop("sha256")

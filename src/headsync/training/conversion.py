@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headsync.attention.base import Mechanism, Phase
+from headsync.attention.base import Phase
 from headsync.attention.cross_attention import CrossAttention, split_heads
 from headsync.attention.energies import before_limit, energies
 from headsync.nn.decoder import Decoder, DecoderLayer
@@ -58,7 +58,7 @@ class Sums(NamedTuple):
 
 def has_energies(decoder: Decoder) -> bool:
     """Whether the attention of a decoder can be fitted: its energies have biases."""
-    mechanisms = [_mechanism(layer.cross) for layer in decoder.attending]
+    mechanisms = [layer.cross.mechanism for layer in decoder.attending]
     return all(one.energies_of_frame and one.energy_bias is not None for one in mechanisms)
 
 
@@ -84,7 +84,7 @@ def fit_energies(model: Model, batches: Sequence[Batch]) -> list[float]:
 
 def _attended(layer: DecoderLayer, x_BLE: Tensor, frames_BTE: Tensor, limit_BL: Tensor) -> _Seen:
     """What the attention of a layer receives, for the energies of its mechanism."""
-    count, cross = _mechanism(layer.cross).energies_of_frame, layer.cross
+    count, cross = layer.cross.mechanism.energies_of_frame, layer.cross
     x_BLE = x_BLE + layer.self_attention.whole(layer.norm_self(x_BLE))
     q_BLE, k_BTE = cross.query(layer.norm_cross(x_BLE)), cross.key(frames_BTE)
     return _Seen(split_heads(q_BLE, count), split_heads(k_BTE, count), limit_BL)
@@ -98,14 +98,13 @@ def _fit(cross: CrossAttention, inputs: Sequence[_Seen]) -> float:
     shift_GK = slope_GK[:, :-1] * slope_GK[:, :-1].shape[1] ** 0.5
     constant_G = _constant(inputs, shift_GK, slope_GK[:, -1])
     cross.key.bias.sub_(shift_GK.flatten().to(cross.key.bias.dtype))
-    bias = _mechanism(cross).energy_bias
+    bias = cross.mechanism.energy_bias
     assert bias is not None
     bias.copy_(-(constant_G[:, None, None] if bias.dim() else constant_G.mean()))
     return explained
 
 
 def _sums(seen: _Seen) -> Sums:
-    """The sums of one batch."""
     exists_BL = seen.limit_BL > 0
     y_GN = seen.energies().logsumexp(-1).transpose(0, 1)[:, exists_BL].double()
     x_GNK = F.pad(seen.q_BGLK, (0, 1), value=1.0).transpose(0, 1)[:, exists_BL].double()
@@ -141,8 +140,3 @@ def _constant(inputs: Sequence[_Seen], shift_GK: Tensor, constant_G: Tensor) -> 
         )
         constant_G = constant_G + sums_GN.mean(1).double().log()
     return constant_G
-
-
-def _mechanism(cross: CrossAttention) -> Mechanism:
-    assert isinstance(cross.mechanism, Mechanism)
-    return cross.mechanism

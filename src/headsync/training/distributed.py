@@ -93,7 +93,8 @@ def joined() -> Iterator[Ranks]:
         ranks.total(torch.zeros(1))  # no process ends before the first has written the model
     except RuntimeError as error:
         if any(word in str(error).lower() for word in _LOST):
-            raise TrainingError(f"process {rank}: another process of this run has ended ({_line(error)})") from None
+            reason = " ".join(str(error).split())[:120]
+            raise TrainingError(f"process {rank}: another process of this run has ended ({reason})") from None
         raise
     gc.collect()  # DDP refers to the group, and is part of reference cycles
     dist.destroy_process_group()
@@ -137,7 +138,3 @@ def _result_or_error(make: Callable[[], T]) -> T | HeadsyncError:
         return make()
     except HeadsyncError as error:
         return error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120]

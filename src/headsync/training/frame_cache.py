@@ -37,8 +37,6 @@ REPORT_EVERY = 10  # files
 
 
 class FrameCache:
-    """The frames of one encoder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files: dict[str, str] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from headsync.training.distributed import ALONE, Ranks
 from headsync.training.losses import Losses
 from headsync.training.model_card import language_model_card
 from headsync.training.report import Style
-from headsync.training.trainer import Epoch, Task, Trainer, check_folder, part_of_pass
+from headsync.training.trainer import Task, Trainer, check_folder, part_of_pass
 
 
 class Sentences(NamedTuple):
@@ -57,8 +57,6 @@ class DevPerplexity(NamedTuple):
 
 @dataclass
 class LmTask(Task[Sentences, DevPerplexity]):
-    """The training of a language model."""
-
     config: Config
     vocabulary: Vocabulary
     model: LanguageNetwork
@@ -73,9 +71,9 @@ class LmTask(Task[Sentences, DevPerplexity]):
         "tokens/s",
     )
 
-    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[Sentences]:
+    def batches(self, progress: TrainingProgress, split: Split) -> tuple[int, Iterator[Share[Sentences]]]:
         rows = self.rows(progress.epoch)
-        return Epoch(len(rows), (self.share(numbers, split) for numbers in rows[progress.batch :]))
+        return len(rows), (self.share(numbers, split) for numbers in rows[progress.batch :])
 
     def rate(self, progress: TrainingProgress) -> float:
         return self.config.language.rate

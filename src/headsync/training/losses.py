@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,13 +39,9 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True)
 class LossTerm(ABC):
-    """One term of the joint loss."""
-
     weight: float
 
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
+    name: ClassVar[str]
 
     @abstractmethod
     def __call__(self, output: Output, batch: Batch) -> Tensor | None:

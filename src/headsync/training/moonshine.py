@@ -107,15 +107,11 @@ def write_model(out: Path, config: Config, vocabulary: Vocabulary, model: Model)
 
 
 def load(model: Model, weights: Weights, source: Path) -> None:
-    """Load weights into a network."""
     try:
         model.load_state_dict({name: torch.tensor(x) for name, x in weights.items()})
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{source}: the weights do not fit the network ({reason}); use those of one model") from None
-
-
-# ------------------------------------------------------------------------------------------------------------ weights
 
 
 def encoder_weights(weights: Weights, heads: int) -> Weights:
@@ -180,9 +176,6 @@ def _of(weights: Weights, name: str) -> npt.NDArray[Any]:
     if name not in weights:
         raise ModelError(f"{name} is missing, so these are not the weights of a Moonshine model; download them again")
     return weights[name]
-
-
-# ------------------------------------------------------------------------------------------------------------- graphs
 
 
 def graph_weights(path: Path) -> Weights:
@@ -266,9 +259,6 @@ def _config(encoder: Weights, decoder: Weights) -> Config:
         decoding=DecodingConfig(ctc_weight=0.0, policy="published"),
         data=DataConfig(tokens="bpe"),
     )
-
-
-# --------------------------------------------------------------------------------------------------------- comparison
 
 
 @torch.no_grad()

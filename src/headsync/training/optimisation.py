@@ -43,13 +43,11 @@ class Updater:
             self.scaler = torch.amp.GradScaler(ranks.device.type, FIRST_SCALE)
 
     def restore_scale(self, progress: TrainingProgress) -> None:
-        """Continue with the loss scale of a checkpoint."""
         if self.scaler and progress.scale:
             state = {"scale": progress.scale, "_growth_tracker": progress.growth}
             self.scaler.load_state_dict({**self.scaler.state_dict(), **state})
 
     def store_scale(self, progress: TrainingProgress) -> None:
-        """Store the loss scale for a checkpoint."""
         if self.scaler:
             state = self.scaler.state_dict()
             progress.scale, progress.growth = float(state["scale"]), int(state["_growth_tracker"])

@@ -76,7 +76,6 @@ class Report:
             self._print(f"{self._text(progress)}  batch {progress.batch}/{self.batches}")
 
     def dev(self, progress: TrainingProgress, result: Any) -> None:
-        """Record the evaluation of an epoch."""
         values = {name: value for name, value in result._asdict().items() if value is not None}
         self._write("dev", values, {"update": progress.update, "epoch": progress.epoch, "dev": values})
         best = " (best)" if progress.leader and progress.leader[1] == progress.epoch else ""

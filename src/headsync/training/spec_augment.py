@@ -61,7 +61,6 @@ def mask(features: FloatArray, config: TrainingConfig, rng: np.random.Generator)
 
 
 def _span(size: int, most: int, rng: np.random.Generator) -> slice:
-    """A random span of at most `most`."""
     width = int(rng.integers(0, most + 1))
     first = int(rng.integers(0, size - width + 1))
     return slice(first, first + width)

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -57,13 +57,6 @@ P = TypeVar("P")  # a part of a batch
 R = TypeVar("R", bound=Result)
 
 
-class Epoch(NamedTuple, Generic[P]):
-    """The batches of an epoch that are left to do."""
-
-    batches: int  # of the whole epoch
-    shares: Iterator[Share[P]]
-
-
 class Task(ABC, Generic[P, R]):
     """A network, the data it learns from, and how it is evaluated."""
 
@@ -75,8 +68,8 @@ class Task(ABC, Generic[P, R]):
     remedy: str  # for a gradient that is not finite
 
     @abstractmethod
-    def batches(self, progress: TrainingProgress, split: Split) -> Epoch[P]:
-        """The rest of the current epoch."""
+    def batches(self, progress: TrainingProgress, split: Split) -> tuple[int, Iterator[Share[P]]]:
+        """The number of batches of the current epoch, and those that are left to do."""
 
     @abstractmethod
     def rate(self, progress: TrainingProgress) -> float:
@@ -126,23 +119,29 @@ class Trainer(Generic[P, R]):
 
     def train(self) -> Path:
         """Train to the end, or until Ctrl-C; returns the model folder."""
-        with self._report() as report, self._checkpoint_at_interrupt(report):
-            while not self.is_over():
-                self.train_epoch(report)
-                result = self.evaluate()
-                self.finish_epoch(result, report)
+        with self._report() as report:
+            try:
+                while not self.is_over():
+                    self.train_epoch(report)
+                    self.finish_epoch(self.evaluate(), report)
+            except KeyboardInterrupt:
+                if self.consistent:
+                    self.save(report)
+                self.say("stopped; the same command resumes from the last checkpoint")
+                raise
         self.say(f"model: {self.model_folder}")
         self.say(f"next:  {self.task.next_command(self.model_folder)}")
         return self.model_folder
 
     def train_epoch(self, report: Report | None) -> None:
         """The rest of the current epoch, with a checkpoint from time to time."""
-        epoch = self.task.batches(self.progress, Split(self.ranks.rank, self.ranks.count, self.settings.accumulate))
+        split = Split(self.ranks.rank, self.ranks.count, self.settings.accumulate)
+        batches, shares = self.task.batches(self.progress, split)
         if report:
-            report.epoch(self.progress, epoch.batches)
+            report.epoch(self.progress, batches)
         saved = time.monotonic()
         self.task.model.train()
-        for share in epoch.shares:
+        for share in shares:
             self.update(share, report)
             if time.monotonic() - saved > self.settings.checkpoint_seconds:
                 self.save(report)
@@ -161,7 +160,6 @@ class Trainer(Generic[P, R]):
         return figures
 
     def evaluate(self) -> R:
-        """Evaluate the current weights."""
         self.task.model.eval()
         with torch.no_grad(), self.updater.precision():
             return self.task.evaluate(self.progress.update, self.ranks)
@@ -242,16 +240,6 @@ class Trainer(Generic[P, R]):
         yield
         self.consistent = True
 
-    @contextmanager
-    def _checkpoint_at_interrupt(self, report: Report | None) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.consistent:
-                self.save(report)
-            self.say("stopped; the same command resumes from the last checkpoint")
-            raise
-
 
 def train_config(
     config: Config, recipe: Path, start: Callable[[Config, Say, Ranks], Trainer[Any, Any]], say: Say
@@ -261,7 +249,7 @@ def train_config(
         torch.set_num_threads(1)
     keep_memory()
     with joined() as ranks:
-        return _train(config, recipe, start, say if ranks.first else _silent, ranks)
+        return _train(config, recipe, start, say if ranks.first else lambda _line: None, ranks)
 
 
 def _train(
@@ -289,7 +277,3 @@ def part_of_pass(rows: Sequence[list[int]], part: int, parts: int) -> list[list[
     if len(rows) < parts:
         return [rows[part % len(rows)]]
     return list(rows[part * len(rows) // parts : (part + 1) * len(rows) // parts])
-
-
-def _silent(_: str) -> None:
-    """Only the first process of a run prints."""
