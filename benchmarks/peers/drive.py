@@ -58,6 +58,24 @@ class Pocketsphinx:
         return found.hypstr if found else ""
 
 
+class Vosk:
+    def __init__(self, folder):
+        from vosk import KaldiRecognizer, Model, SetLogLevel
+
+        SetLogLevel(-1)
+        self.new, self.model = KaldiRecognizer, Model(str(folder))
+
+    def start(self):
+        self.recognizer, self.texts = self.new(self.model, RATE), []
+
+    def push(self, piece):
+        if self.recognizer.AcceptWaveform(piece):
+            self.texts.append(json.loads(self.recognizer.Result())["text"])
+
+    def finish(self):
+        return " ".join([*self.texts, json.loads(self.recognizer.FinalResult())["text"]])
+
+
 class Moonshine:
     def __init__(self):
         import array
@@ -98,6 +116,7 @@ PEERS = {
     "headsync-int8": lambda folder: Headsync(folder.parent / "digits-int8"),
     "moonshine": lambda folder: Moonshine(),
     "pocketsphinx": lambda folder: Pocketsphinx(),
+    "vosk": lambda folder: Vosk(folder.parent / "vosk-model/package/model/english"),
     "pocketsphinx-grammar": lambda folder: Pocketsphinx(grammar_file(folder)),
 }
 

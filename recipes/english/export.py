@@ -51,7 +51,7 @@ def settings(mechanism: str) -> Config:
         encoder=EncoderConfig(LAYERS, *FRAMES, "reuse", varied_frames=VARIED),
         decoder=DecoderConfig(LAYERS, mechanism, THRESHOLD, reach=REACH, normalised=True, frame_positions=False),
         decoding=DecodingConfig(beam=5, ctc_weight=0.1, length_bonus=0.3, lookahead_frames=8, token_frames=6),
-        endpoint=EndpointConfig(),
+        endpoint=EndpointConfig(spike_probability=0.35),
         data=DataConfig(tokens="bpe"),
     )
 
@@ -119,6 +119,15 @@ def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Enco
     return encoder, recogniser
 
 
+def write(out: Path, config: Config, vocabulary: text.Vocabulary, model: Model, half: bool) -> None:
+    """The model folder with graphs."""
+    with tempfile.TemporaryDirectory() as folder:
+        moonshine.write_model(Path(folder), config, vocabulary, model)
+        agreement = export_model(load_folder(Path(folder)), out, half=half)
+    size = np.sum([file.stat().st_size for file in out.iterdir()]) / 1e6
+    print(f"{out}: {size:.1f} MB; ONNX differs from PyTorch by {agreement.difference:.1e}", agreement.steps)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -138,11 +147,7 @@ def main() -> None:
     config = settings(arguments.mechanism)
     model = build(config, written.size, encoder, recogniser, rows)
     compare(model, encoder, recogniser, vocabulary, rows)
-    with tempfile.TemporaryDirectory() as folder:
-        moonshine.write_model(Path(folder), config, written, model)
-        agreement = export_model(load_folder(Path(folder)), arguments.out, half=arguments.half)
-    size = np.sum([file.stat().st_size for file in arguments.out.iterdir()]) / 1e6
-    print(f"{arguments.out}: {size:.1f} MB; ONNX differs from PyTorch by {agreement.difference:.1e}", agreement.steps)
+    write(arguments.out, config, written, model, arguments.half)
 
 
 if __name__ == "__main__":

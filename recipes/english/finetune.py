@@ -21,7 +21,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from cache import development, labelled
 from convert import HALTING_WEIGHT, Batch, halting_loss, padded_batch
 from moonshine import FIELD, HOP, LAYERS, RATE, Decoder, Encoder, Shape, frames_of, mixed_precision
 from optimisation import Run, Schedule, processes
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from score import word_error_rate
 from speech import RUNS, Utterance, levelled, padded, samples_of
 from torch import Tensor, nn
@@ -69,7 +70,7 @@ SHAPES = (  # left, centre, right in seconds, and how often
 )
 SIZE = SHAPES[0][0]
 SECONDS = 96.0  # of speech in one update, over all processes
-UPDATES, RATE_MOST, EMA = 900, 2e-4, 0.99
+UPDATES, WARMUP, RATE_MOST, EMA = 450, 50, 2e-4, 0.99
 FASTER = {"recogniser.ctc.": 5.0}
 FASTER |= {f"recogniser.decoder.layers.{n}.energy_bias": 50.0 for n in range(LAYERS)}  # they place the halts
 FROZEN = 2  # lowest layers of the encoder; training them as well takes a fifth more time
@@ -77,7 +78,7 @@ CTC_WEIGHT = 0.6
 LONGEST_STREAM, LONGEST_UTTERANCE = 26.0, 18.0  # seconds
 LEAD, TRAIL, JOINED_PAUSE = 1.0, 0.8, 1.0  # seconds of silence kept around an utterance, and inside one
 BACKGROUND = 0.05  # share of background among the utterances
-SEED, SAVE_MINUTES, EVALUATE_UPDATES = 5, 4.0, 150
+SEED, SAVE_MINUTES = 5, 4.0
 
 
 class Span(NamedTuple):
@@ -116,14 +117,16 @@ class Model(nn.Module):
 class Corpora:
     """Training utterances with text, by corpus."""
 
-    def __init__(self) -> None:
+    def __init__(self, mixture: Mapping[str, float] = MIXTURE) -> None:
+        """`mixture`: how often an utterance of each corpus is drawn."""
         self.utterances: dict[str, list[Utterance]] = {}
         for corpus, utterance in labelled():
-            if corpus in MIXTURE and 0.6 <= utterance.seconds <= LONGEST_STREAM:
+            if corpus in mixture and 0.6 <= utterance.seconds <= LONGEST_STREAM:
                 self.utterances.setdefault(corpus, []).append(utterance)
         self.names = list(self.utterances)
-        weights = np.array([MIXTURE[name] for name in self.names])
+        weights = np.array([mixture[name] for name in self.names])
         self.weights = weights / weights.sum()
+        print({name: len(found) for name, found in self.utterances.items()}, flush=True)
 
     def draw(self, rng: np.random.Generator) -> Utterance:
         corpus = self.utterances[self.names[rng.choice(len(self.names), p=self.weights)]]
@@ -252,7 +255,9 @@ class WholeTeacher(Teacher):
         return self.probabilities(self.layers(batch._replace(states=states, seen=seen))[-1])
 
 
-def batch_losses(recogniser: Recogniser, group: Sequence[Piece], lookahead: int, teacher: WholeTeacher) -> Losses:
+def batch_losses(
+    recogniser: Recogniser, group: Sequence[Piece], lookahead: int, teacher: WholeTeacher | None
+) -> Losses:
     batch = batch_of(group)
     frames, seen = recogniser.decoder.stack(batch.states, batch.seen)
     log_p = recogniser.ctc_log_probabilities(frames)
@@ -260,7 +265,7 @@ def batch_losses(recogniser: Recogniser, group: Sequence[Piece], lookahead: int,
     with mixed_precision():
         logits, step = recogniser.decoder(batch.inputs, frames, seen, True, limits)
     tokens, steps = int(lengths(batch).sum()), int((batch.targets >= 0).sum())
-    text = cross_entropy(logits, batch, teacher.of(group, batch)) * steps
+    text = cross_entropy(logits, batch, teacher and teacher.of(group, batch)) * steps
     halting = halting_loss(step.running, batch, limits - lookahead)
     return Losses(ctc_loss(log_p, batch, seen) * max(1, tokens), text, halting * tokens, tokens, steps)
 
@@ -275,21 +280,27 @@ def total(parts: Sequence[Losses]) -> tuple[Tensor, Tensor, Tensor]:
 # ----------------------------------------------------------------------------------------------------------- training
 
 
-def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
-    model = Model(len(vocabulary))
-    if not (FOLDER / "state.json").is_file():
-        model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
-        model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
-    run = Run(model, Schedule(RATE_MOST, 50, arguments.updates, EMA, 0.01), FOLDER, FASTER)
-    teacher = WholeTeacher(Encoder.pretrained(), Decoder.pretrained(), vocabulary.rows)
-    corpora, began = Corpora(), time.monotonic()
-    rank, ranks, saved = dist.get_rank(), dist.get_world_size(), time.monotonic()
-    print({name: len(found) for name, found in corpora.utterances.items()}, flush=True)
-    while not run.is_over and time.monotonic() - began < 60 * arguments.minutes:
+class Task(NamedTuple):
+    """What to train: a model with its vocabulary, on some corpora, into a folder."""
+
+    model: Model
+    vocabulary: Vocabulary
+    corpora: Corpora
+    teacher: WholeTeacher | None
+    folder: Path
+    updates: int
+
+
+def train(task: Task, minutes: float) -> None:
+    """All updates, or as many as the time permits; the checkpoint in the task's folder is continued."""
+    run = Run(task.model, Schedule(RATE_MOST, WARMUP, task.updates, EMA, 0.01), task.folder, FASTER)
+    rank, ranks, began = dist.get_rank(), dist.get_world_size(), time.monotonic()
+    saved = began
+    while not run.is_over and time.monotonic() - began < 60 * minutes:
         start, rng = time.monotonic(), np.random.default_rng([SEED, run.updates, rank])
         lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
-        found = pieces(run.model, corpora, vocabulary, SECONDS / ranks, rng)
-        parts = [batch_losses(run.model.recogniser, group, lookahead, teacher) for group in groups(found)]
+        found = pieces(run.model, task.corpora, task.vocabulary, SECONDS / ranks, rng)
+        parts = [batch_losses(run.model.recogniser, group, lookahead, task.teacher) for group in groups(found)]
         ctc, text, halting = total(parts)
         (CTC_WEIGHT * ctc + text + HALTING_WEIGHT * halting).backward()
         run.update()
@@ -300,22 +311,25 @@ def train(arguments: argparse.Namespace, vocabulary: Vocabulary) -> None:
         if time.monotonic() - saved > 60 * SAVE_MINUTES:
             run.save()
             saved = time.monotonic()
-        if run.updates % EVALUATE_UPDATES == 0:
-            run.save()
-            print("evaluation", json.dumps(evaluate(run.average, vocabulary, 40)), flush=True)
     if not rank:
         run.save()
-        write_parts(run.average)
+        write_parts(run.average, task.folder)
 
 
-def write_parts(model: Model) -> None:
+def started(tokens: int) -> Model:
+    """The model of the checkpoints of `adapt.py` and `train.py`."""
+    model = Model(tokens)
+    model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
+    model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
+    return model
+
+
+def write_parts(model: Model, folder: Path) -> None:
     """The checkpoints that `export.py` reads."""
-    from safetensors.torch import save_file
-
     for name in ("encoder", "recogniser"):
-        (FOLDER / name).mkdir(exist_ok=True)
+        (folder / name).mkdir(exist_ok=True)
         state = getattr(model, name).state_dict()
-        save_file({n: p.detach().clone() for n, p in state.items()}, FOLDER / name / "model.safetensors")
+        save_file({n: p.detach().clone() for n, p in state.items()}, folder / name / "model.safetensors")
 
 
 @torch.no_grad()
@@ -343,17 +357,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     vocabulary = Vocabulary()
+    model = started(len(vocabulary))
     if arguments.command == "train":
+        teacher = WholeTeacher(Encoder.pretrained(), Decoder.pretrained(), vocabulary.rows)
         with processes():
-            train(arguments, vocabulary)
+            train(Task(model, vocabulary, Corpora(), teacher, FOLDER, arguments.updates), arguments.minutes)
         return
-    model = Model(len(vocabulary)).eval()
     if (FOLDER / "model.safetensors").is_file():
         model.load_state_dict(load_file(FOLDER / "model.safetensors"))
-    else:
-        model.encoder.load_state_dict(load_file(START[0] / "model.safetensors"))
-        model.recogniser.load_state_dict(load_file(START[1] / "model.safetensors"))
-    print(json.dumps(evaluate(model, vocabulary, 40)))
+    print(json.dumps(evaluate(model.eval(), vocabulary, 40)))
 
 
 if __name__ == "__main__":

@@ -260,10 +260,12 @@ def _first_frames(score_BS: np.ndarray, back_TBS: np.ndarray, last_B: np.ndarray
     return first
 
 
-def cross_entropy(logits_BLV: Tensor, batch: Batch, soft_BLV: Tensor) -> Tensor:
+def cross_entropy(logits_BLV: Tensor, batch: Batch, soft_BLV: Tensor | None) -> Tensor:
     """Mean over all tokens, to the text and to the teacher's probabilities; without text to the end alone."""
     log_p = logits_BLV.float().log_softmax(-1)
     text = log_p.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0]
+    if soft_BLV is None:
+        return -text[batch.targets >= 0].mean()
     soft = torch.where(has_text(batch), (log_p * soft_BLV).sum(-1), text)
     return -((1 - SOFT_WEIGHT) * text + SOFT_WEIGHT * soft)[batch.targets >= 0].mean()
 
