@@ -1,6 +1,6 @@
 """WER of a small Vosk model and of PocketSphinx on English recordings.
 
-    python benchmarks/peers/english.py MANIFEST [MANIFEST ...] [--limit 100] [--folder runs/peers]
+    python benchmarks/peers/error_rates.py MANIFEST [MANIFEST ...] [--limit 100] [--folder runs/peers]
 
 Each recogniser runs in its own virtual environment, created under the folder in the first run, on one thread. It gets
 every recording alone, in chunks of 0.1 s. Texts are compared after the English normalisation of Whisper.
