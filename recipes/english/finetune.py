@@ -265,7 +265,8 @@ def batch_losses(
     with mixed_precision():
         logits, step = recogniser.decoder(batch.inputs, frames, seen, True, limits)
     tokens, steps = int(lengths(batch).sum()), int((batch.targets >= 0).sum())
-    text = cross_entropy(logits, batch, teacher and teacher.of(group, batch)) * steps
+    soft = None if teacher is None else teacher.of(group, batch)
+    text = cross_entropy(logits, batch, soft) * steps
     halting = halting_loss(step.running, batch, limits - lookahead)
     return Losses(ctc_loss(log_p, batch, seen) * max(1, tokens), text, halting * tokens, tokens, steps)
 

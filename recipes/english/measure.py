@@ -37,7 +37,7 @@ TEST = {
     "harpervalley-test": ("Harper Valley (telephone), test speakers", []),
     "speechocean-test": ("speechocean762 test", []),
 }
-LONG = {
+LONG: dict[str, tuple[str, list[str]]] = {
     "hour": ("dev-clean, one session of an hour", []),
     "hour-utterances": ("dev-clean, the same utterances one by one", []),
 }
