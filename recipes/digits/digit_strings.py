@@ -22,7 +22,7 @@ from headsync.frontend.audio import SAMPLE_RATE, FloatArray
 
 # The number of a part enters the seed of its recordings and must not change.
 PARTS = {"dev": 1, "test": 2, "test-hard": 3, "test-phone": 4, "test-silence": 5, "dev-hard": 6, "train-clean": 7}
-PARTS |= {"dev-babble": 11, "test-babble": 12}
+PARTS |= {"train-hard": 8, "dev-babble": 11, "test-babble": 12}
 
 LONGEST_SECONDS = 16.0
 AROUND_SECONDS = 30.0  # of noise or babble, before and after the strings of test-silence and *-babble

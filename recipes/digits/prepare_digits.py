@@ -87,7 +87,8 @@ def prepare(
 
 def _sizes(sources: Sources, strings: Counts) -> dict[str, int]:
     sizes = {"dev": strings.dev, "test": strings.test, "test-hard": strings.test, "test-phone": strings.test}
-    sizes |= {"test-silence": min(LONG_STRINGS, strings.test), "dev-hard": strings.dev, "train-clean": strings.train}
+    sizes |= {"test-silence": min(LONG_STRINGS, strings.test), "dev-hard": strings.dev}
+    sizes |= {"train-clean": strings.train, "train-hard": strings.train}
     sizes |= {"dev-babble": min(LONG_STRINGS, strings.dev) if sources.others["dev"] else 0}
     return sizes | {"test-babble": min(LONG_STRINGS, strings.test) if sources.others["test"] else 0}
 

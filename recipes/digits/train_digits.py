@@ -36,8 +36,15 @@ from headsync.nn.model import Model as Network
 from headsync.text import vocabulary as text
 
 FOLDER = RUNS / "digits"
-MIXTURE = {"digits": 0.50, "speechocean": 0.15, "harpervalley": 0.15, "commonvoice": 0.15, "librispeech": 0.05}
-UPDATES = 300
+MIXTURE = {
+    "digits": 0.25,
+    "digits-hard": 0.30,
+    "speechocean": 0.12,
+    "harpervalley": 0.15,
+    "commonvoice": 0.13,
+    "librispeech": 0.05,
+}
+UPDATES = 250
 
 
 class DigitVocabulary(Vocabulary):

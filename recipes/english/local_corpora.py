@@ -3,11 +3,12 @@
     python recipes/english/local_corpora.py SPEECHOCEAN762 runs/data/digits
 
 The second folder is the output of `recipes/digits/prepare_digits.py AUDIOMNIST OUT --speech SPEECHOCEAN762`. The script
-writes DATA/speechocean/train.jsonl and DATA/digits/train.jsonl:
+writes DATA/CORPUS/train.jsonl for these corpora:
 
-- speechocean762: the train part without speakers of natural digit strings and without the development speakers of the
+- speechocean: the train part without speakers of natural digit strings and without the development speakers of the
   digit recipe. Sentences of four words or more that occur in its test part are left out.
 - digits: strings of training speakers (`train-clean`), written as a sentence ("Three one four.").
+- digits-hard: degraded strings (`train-hard`), for the digit model alone: the text leaves out other speech.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ def speechocean(folder: Path) -> Iterator[Row]:
         yield row | {"speaker": f"speechocean-{one.speaker}", "text": one.text, "source": "speechocean762"}
 
 
-def digits(folder: Path) -> Iterator[Row]:
+def digits(manifest: Path) -> Iterator[Row]:
     """Strings of training speakers."""
-    for line in (folder / "train-clean.jsonl").read_text().splitlines():
+    for line in manifest.read_text().splitlines():
         row = json.loads(line)
-        audio = (folder / row["audio"]).resolve()
+        audio = (manifest.parent / row["audio"]).resolve()
         text = f"{row['text'].capitalize()}."
         known = {"id": f"digits-{row['id']}", "audio": str(audio), "seconds": sf.info(audio).duration}
         yield known | {"speaker": f"audiomnist-{row.get('speaker', '')}", "text": text, "source": "AudioMNIST"}
@@ -71,7 +72,8 @@ def main() -> None:
     parser.add_argument("digits", type=Path)
     arguments = parser.parse_args()
     write("speechocean", speechocean(arguments.speechocean), "free (speechocean762's README)")
-    write("digits", digits(arguments.digits), "MIT")
+    write("digits", digits(arguments.digits / "train-clean.jsonl"), "MIT")
+    write("digits-hard", digits(arguments.digits / "train-hard.jsonl"), "MIT")
 
 
 if __name__ == "__main__":
