@@ -26,8 +26,6 @@ class SearchSettings(TypedDict, total=False):
     silence_seconds: float | None
     spike_probability: float | None
     onset_probability: float | None
-    onset_pair: float | None
-    foreground_db: float | None
 
 
 class StreamSettings(SearchSettings, total=False):
