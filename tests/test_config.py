@@ -18,7 +18,7 @@ from headsync.errors import ConfigError
 from headsync.frontend.frame_rate import LOG_MEL
 from headsync.recipe import dump, load_config
 
-MOST_SETTINGS = 78
+MOST_SETTINGS = 77
 
 
 def load(folder: Path, text: str, *overrides: str) -> Config:
