@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 OTHER_ENVIRONMENTS = ("drive", "drive_live", "espnet_network", "espnet_stream", "espnet_train")
 MODULES = ("products", "peak", "random_model", "bad_network")  # imported by other scripts
-RECIPES = ("digits/prepare_digits", "digits/word_times", "digits/steady_noise", "tables/speechocean")
+RECIPES = ("digits/prepare_digits", "digits/word_times", "tables/speechocean")
 SCRIPTS = [path for path in sorted(BENCHMARKS.rglob("*.py")) if path.stem not in OTHER_ENVIRONMENTS + MODULES]
 SCRIPTS += [ROOT / "recipes" / f"{name}.py" for name in RECIPES]
 

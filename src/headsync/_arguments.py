@@ -13,7 +13,6 @@ class SearchSettings(TypedDict, total=False):
     lm_weight: float | None
     lm_use: Literal["fusion", "rescoring"] | None
     length_bonus: float | None
-    end_weight: float | None
     lookahead_frames: int | None
     policy: Literal["gated", "published"] | None
     token_frames: int | None
@@ -26,8 +25,6 @@ class SearchSettings(TypedDict, total=False):
     silence_seconds: float | None
     spike_probability: float | None
     onset_probability: float | None
-    onset_pair: float | None
-    foreground_db: float | None
 
 
 class StreamSettings(SearchSettings, total=False):

@@ -108,7 +108,6 @@ class DecodingConfig:
     lm_weight: float = 0.0  # weight of the language model, if there is one
     lm_use: Literal["fusion", "rescoring"] = "fusion"  # in every step of the search, or on its final hypotheses
     length_bonus: float = 0.0  # for every emitted token
-    end_weight: float = 1.0  # weight of the decoder's end-of-sentence score
     lookahead_frames: int = 16  # M
     policy: Literal["gated", "published"] = "gated"  # steps wait for a CTC spike, for live streams; or as published
     token_frames: int = 5  # longest duration of a token after its CTC spike
@@ -118,9 +117,9 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         _check(self, "at least 1", "nbest", "beam", "lookahead_frames")
-        _check(self, "at least 0", "token_frames", "ctc_weight", "end_weight", "lm_weight")
+        _check(self, "at least 0", "token_frames", "ctc_weight", "lm_weight")
         _check(self, f"at most {MOST_HYPOTHESES}", "beam")
-        _check(self, "at most 1", "ctc_weight", "end_weight")
+        _check(self, "at most 1", "ctc_weight")
         _check(self, "finite", "length_bonus", "lm_weight", "confidence_scale", "confidence_offset")
 
 
@@ -134,17 +133,13 @@ class EndpointConfig:
     silence_seconds: float = 10.0  # silence without an utterance after which the stream reports an endpoint, once
     spike_probability: float = 0.5  # lowest probability of all tokens together at which CTC spikes
     onset_probability: float = 0.5  # lowest probability of the spike that opens an utterance
-    onset_pair: float = 1.0  # or of each of two spikes within a second; 1 disables
-    foreground_db: float = 0.0  # speech less than this far above the noise floor needs a stronger onset; 0 disables
 
     def __post_init__(self) -> None:
-        _check(self, "at least 0", "foreground_db", "onset_pair")
         _check(self, "more than 0", "pause_seconds", "silence_seconds")
         if not self.longest_seconds >= self.pause_seconds:
             limit = f"pause_seconds = {self.pause_seconds}"
             raise ConfigError(f"longest_seconds = {self.longest_seconds} must be at least {limit}")
         _check(self, "at least 0 and less than 1", "spike_probability", "onset_probability")
-        _check(self, "at most 1", "onset_pair")
 
 
 @dataclass(frozen=True)

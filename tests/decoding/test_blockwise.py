@@ -376,7 +376,7 @@ def test_no_word_is_lost_inserted_or_repeated(script: list[int], size: int, beam
     now, events = DecoderStream.start(searching, Endpointer(ENDPOINT), VOCABULARY), []
     for begin in range(0, len(script), size):
         labels = np.array(script[begin : begin + size], np.int64)
-        new, now = now.push(Block(*spoken(labels, VOCABULARY.end), np.zeros(len(labels)), 0.04 * (begin + len(labels))))
+        new, now = now.push(Block(*spoken(labels, VOCABULARY.end), 0.04 * (begin + len(labels))))
         events += new
     events += now.finish(0.04 * len(script))
     finals = [event for event in events if isinstance(event, Final)]

@@ -51,16 +51,12 @@ def guessing(seed: int, **settings: float) -> DecoderStream:
     return DecoderStream.start(search, Endpointer(ENDPOINT), VOCABULARY)
 
 
-def block(log_ctc_TV: np.ndarray, memory: Memory, seconds: float) -> Block:
-    return Block(log_ctc_TV, memory, np.zeros(len(log_ctc_TV)), seconds)
-
-
 def hear(now: DecoderStream, script: list[int], size: int = BLOCK, first: int = 0) -> tuple[list[Event], DecoderStream]:
     """Push a script in blocks of `size` frames; a block's time is the frame at which it ends, in frames of 40 ms."""
     events: list[Event] = []
     for begin in range(0, len(script), size):
         labels = np.array(script[begin : begin + size], np.int64)
-        new, now = now.push(block(*spoken(labels, VOCABULARY.end), 0.04 * (first + begin + len(labels))))
+        new, now = now.push(Block(*spoken(labels, VOCABULARY.end), 0.04 * (first + begin + len(labels))))
         events += new
     return events, now
 
@@ -130,7 +126,7 @@ def hear_late(script: list[int], late: int, size: int) -> list[Final]:
     events, now = [], start()
     for begin in range(0, len(log_ctc_TV), size):
         part = Memory(*(x[:, :, :, begin : begin + size] for x in memory))
-        new, now = now.push(block(log_ctc_TV[begin : begin + size], part, 0.04 * (begin + size)))
+        new, now = now.push(Block(log_ctc_TV[begin : begin + size], part, 0.04 * (begin + size)))
         events += new
     return finals(events + now.finish(0.04 * len(log_ctc_TV)))
 
@@ -193,7 +189,7 @@ def murmur(script: list[tuple[int, float]], size: int) -> list[Final]:
         log_ctc_TV, memory = spoken(np.array([label for label, _ in part]), VOCABULARY.end)
         for frame, (label, sure) in enumerate(part):
             log_ctc_TV[frame, [0, label]] = np.log([1 - sure, sure]) if label else [-0.01, -0.01]
-        new, now = now.push(block(log_ctc_TV, memory, 0.04 * (begin + len(part))))
+        new, now = now.push(Block(log_ctc_TV, memory, 0.04 * (begin + len(part))))
         events += new
     return finals(events + now.finish(0.04 * len(script)))
 

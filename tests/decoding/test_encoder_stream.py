@@ -142,13 +142,6 @@ def test_blocks_without_their_right_context_need_the_end() -> None:
     assert [block.time_seconds == np.inf for block in blocks] == [False, False, True]
 
 
-def test_levels_are_those_of_the_frames_of_a_block() -> None:
-    config = EncoderConfig(1, 0, 3, 2)
-    blocks = push_all(EchoEngine(config), config, numbered(4 * 9 + 5), [13])
-    found = np.concatenate([block.level_T for block in blocks])
-    np.testing.assert_allclose(found, (4 * np.arange(9) + 1.5) * 10 / np.log(10))
-
-
 def test_the_state_of_a_stream_is_bounded() -> None:
     config = EncoderConfig(1, 4, 3, 2)
     now = EncoderStream.start(EchoEngine(config), config, PLAIN)

@@ -120,7 +120,7 @@ class Says:
         self.vocabulary, self.text = vocabulary, text
 
     def search(self, phrases: list[str], **given: Any) -> Any:
-        config = DecodingConfig(ctc_weight=0.9, end_weight=0.0, **given)
+        config = DecodingConfig(ctc_weight=0.9, **given)
         decoder = Config(decoder=DecoderConfig(attention="hs-dacs"))
         engine = TableEngine(1, self.vocabulary.size)
         search = build_search(engine, decoder, config, self.vocabulary, phrases=phrases)

@@ -16,7 +16,7 @@ def numbered(first: int, end: int) -> Block:
     """Frames whose keys and CTC scores are their numbers in the stream."""
     numbers = np.arange(first, end, dtype=np.float32)
     keys = numbers[None, None, None, :, None]
-    return Block(numbers[:, None], Memory(keys, np.zeros_like(keys)), np.zeros(end - first), 0.0)
+    return Block(numbers[:, None], Memory(keys, np.zeros_like(keys)), 0.0)
 
 
 def keys_of(buffer: SpeechBuffer) -> list[int]:

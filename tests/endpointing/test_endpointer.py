@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from headsync.config import EndpointConfig
 from headsync.endpointing.ctc_spikes import CtcSpikes
 from headsync.endpointing.endpointer import STREAM_START, Decision, Endpointer, EndpointState
-from headsync.endpointing.noise_floor import NoiseFloor
 from headsync.errors import ConfigError
 
 NEVER = EndpointConfig(pause_seconds=1e4, longest_seconds=1e4, silence_seconds=1e4)
@@ -23,7 +21,7 @@ labels = st.lists(st.integers(0, 3), max_size=30)
 def step(
     log_ctc: np.ndarray, config: EndpointConfig = NEVER, state: EndpointState = STREAM_START
 ) -> tuple[Decision, EndpointState]:
-    return Endpointer(config).step(log_ctc, np.zeros(len(log_ctc)), state)
+    return Endpointer(config).step(log_ctc, state)
 
 
 def sure(sequence: list[int], classes: int = 5) -> np.ndarray:
@@ -95,34 +93,11 @@ def test_faint_spikes_count_once_a_clear_one_comes_before_a_pause() -> None:
 @given(st.lists(st.sampled_from([0.0, 0.45, FAINT, CLEAR]), max_size=40), st.data())
 def test_a_state_does_not_depend_on_the_cutting(probabilities: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(probabilities)))
-    never = replace(NEVER, onset_probability=0.8, onset_pair=0.55, spike_probability=0.4)
+    never = replace(NEVER, onset_probability=0.8, spike_probability=0.4)
     whole = listen(probabilities, never)
     by_parts = listen(probabilities[cut:], never, listen(probabilities[:cut], never))
     assert by_parts == whole
-    tokens = [place for place, probability in enumerate(probabilities) if probability >= FAINT]
-    pairs = any(0 < b - a <= 25 for a, b in pairwise(tokens))
-    assert whole.is_open == (pairs or CLEAR in probabilities)
-
-
-PAIR = EndpointConfig(onset_probability=0.8, onset_pair=0.55, spike_probability=0.4, pause_seconds=1.2)  # 30 frames
-
-
-def test_two_spikes_within_a_second_open_an_utterance_together() -> None:
-    fainter = 0.45  # it counts once an utterance is open, and opens none
-    for pause, opens in ((0, True), (24, True), (25, False), (40, False)):
-        assert listen([FAINT, *[0.0] * pause, FAINT], PAIR).is_open == opens
-        assert not listen([FAINT, *[0.0] * pause, fainter], PAIR).is_open
-        assert not listen([FAINT, *[0.0] * pause, FAINT], replace(PAIR, onset_pair=1.0)).is_open
-    assert listen([FAINT, *[0.0] * 25, FAINT, *[0.0] * 13, FAINT], PAIR).is_open  # the second and the third
-    assert listen([fainter, 0, 0, FAINT, 0, fainter, 0, FAINT], PAIR).spikes.frames == (0, 3, 5, 7)
-    assert not listen([FAINT, *[0.0] * 8, FAINT], replace(PAIR, pause_seconds=0.2)).is_open  # a pause between
-
-
-def test_one_long_token_is_not_a_pair() -> None:
-    log_ctc = np.log([[1 - p, p, 1e-9] for p in (0.6, 0.7, 0.45, 0.6, 0.6)])
-    _, state = step(log_ctc, PAIR)
-    assert state.spikes.frames == (0,)
-    assert not state.is_open
+    assert whole.is_open == (CLEAR in probabilities)
 
 
 CONFIG = EndpointConfig(pause_seconds=1.2, longest_seconds=4.0, silence_seconds=1e4)
@@ -178,14 +153,6 @@ def test_a_step_stops_at_an_endpoint_and_the_next_continues(monkeypatch: pytest.
     assert endpointer.first_frame(opened) == 32
 
 
-def test_the_noise_floor_uses_only_consumed_frames() -> None:
-    config = replace(CONFIG, foreground_db=16.0)
-    level_T = np.random.default_rng(0).normal(40, 5, 60)
-    decision, closed = Endpointer(config).step(sure([0] * 5 + [1] + [0] * 54), level_T, STREAM_START)
-    assert decision == (36, "pause")
-    np.testing.assert_array_equal(closed.noise.level_T, NoiseFloor().add(level_T[:36]).level_T)
-
-
 def test_a_token_that_is_cut_through_does_not_spike_again() -> None:
     short = EndpointConfig(pause_seconds=0.4, longest_seconds=0.4)  # 10 frames, so 20 at the most
     decision, closed = step(sure([1] * 30), short)
@@ -201,7 +168,7 @@ def test_silence_is_reported_once_and_counted_from_the_last_utterance() -> None:
     endpointer, state, found, log_ctc = Endpointer(config), STREAM_START, [], sure([0] * 120 + [1] + [0] * 120)
     while state.frames < len(log_ctc):
         rest = log_ctc[state.frames :]
-        decision, state = endpointer.step(rest, np.zeros(len(rest)), state)
+        decision, state = endpointer.step(rest, state)
         if decision.endpoint:
             found.append((state.frames, decision.endpoint))
         if decision.endpoint == "pause":
@@ -211,7 +178,7 @@ def test_silence_is_reported_once_and_counted_from_the_last_utterance() -> None:
 
 def test_invalid_settings_are_refused() -> None:
     for wrong in (
-        {"foreground_db": -1.0}, {"onset_probability": 1.5}, {"onset_pair": 1.5}, {"spike_probability": 1.5},
+        {"onset_probability": 1.5}, {"spike_probability": 1.5},
         {"pause_seconds": 0.0}, {"silence_seconds": -1.0}, {"longest_seconds": 1.0},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=next(iter(wrong))):

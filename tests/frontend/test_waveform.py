@@ -1,4 +1,4 @@
-"""Samples as features: the same blocks for any chunking, their levels, and the number per encoder frame."""
+"""Samples as features: the same blocks for any chunking, and the number per encoder frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ def test_any_cutting_gives_the_same_blocks(length: int, cuts: list[int]) -> None
     whole = features.whole(samples)
     np.testing.assert_array_equal(np.concatenate(blocks), whole)
     np.testing.assert_array_equal(whole.reshape(-1), samples[: length // 64 * 64])
-
-
-def test_levels_are_decibels_and_silence_has_one() -> None:
-    blocks = np.random.default_rng(1).standard_normal((5, 64)).astype(np.float32)
-    assert Waveform().levels(10 * blocks) - Waveform().levels(blocks) == pytest.approx(20.0, abs=1e-4)
-    assert Waveform().levels(np.zeros((2, 64), np.float32)) == pytest.approx(-100.0)
 
 
 def test_an_encoder_frame_of_samples_is_48_milliseconds() -> None:

@@ -17,22 +17,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "a token that is cut through spikes again",
         "endpointing/endpointer.py",
-        "state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1, noise=state.noise",
-        "state.frames, start=end, idle_from=state.frames, last_speech=end - 1, noise=state.noise",
-        ENDPOINTER,
-    ),
-    Mutation(
-        "the first spike of a pair is not remembered",
-        "endpointing/endpointer.py",
-        "pair_first = spikes.frames[-1] if probability >= pair else pair_first",
-        "pair_first = spikes.frames[0] if probability >= pair else pair_first",
-        ENDPOINTER,
-    ),
-    Mutation(
-        "a pair may be further apart",
-        "endpointing/endpointer.py",
-        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames",
-        "is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames + 1",
+        "return EndpointState(state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1)",
+        "return EndpointState(state.frames, start=end, idle_from=state.frames, last_speech=end - 1)",
         ENDPOINTER,
     ),
     Mutation(
@@ -52,8 +38,8 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "silence is counted from the end of the utterance, not from the endpoint",
         "endpointing/endpointer.py",
-        "state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1, noise=state.noise",
-        "state.frames, start=end, idle_from=end, label=state.label, last_speech=end - 1, noise=state.noise",
+        "return EndpointState(state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1)",
+        "return EndpointState(state.frames, start=end, idle_from=end, label=state.label, last_speech=end - 1)",
         ENDPOINTER,
     ),
     Mutation(
@@ -62,19 +48,5 @@ MUTATIONS: list[Mutation] = [
         "if state.silence >= self.pause_frames:",
         "if False:",
         ENDPOINTER,
-    ),
-    Mutation(
-        "the noise floor takes in frames that a step has not taken",
-        "endpointing/endpointer.py",
-        "now = now._replace(noise=now.noise.add(level_T[:frames]))",
-        "now = now._replace(noise=now.noise.add(level_T))",
-        ENDPOINTER,
-    ),
-    Mutation(
-        "pitch counts in the level of a frame",
-        "frontend/features.py",
-        "decibels: FloatArray = frames[:, :NUM_MEL].mean(1, dtype=np.float64) * (10 / np.log(10))",
-        "decibels: FloatArray = frames.mean(1, dtype=np.float64) * (10 / np.log(10))",
-        ("tests/endpointing/test_noise_floor.py::test_levels_are_decibels",),
     ),
 ]

@@ -61,16 +61,6 @@ def test_a_decoder_that_was_not_trained_is_not_taken(recipe: Path, undisturbed: 
     assert "decoder.embedding.weight" not in same
 
 
-def test_an_encoder_that_grows_has_new_layers_on_top(recipe: Path, undisturbed: Path, tmp_path: Path) -> None:
-    layers = load_config(recipe).encoder.layers
-    grown = [f"training.start_from={undisturbed}/model", f"encoder.layers={layers + 1}"]
-    run = start(load_config(recipe, [f"training.folder={tmp_path}/run", *grown]), say=lambda _: None)
-    expected, found = load_file(undisturbed / "model" / WEIGHTS), run.task.model.state_dict()
-    new = {name for name in found if name.startswith(f"encoder.layers.{layers}.")}
-    assert new == set(found) - set(expected) != set()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_again(
     recipe: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +80,7 @@ def test_a_run_that_started_from_another_and_was_stopped_does_not_start_from_it_
 def test_weights_to_start_from_that_do_not_fit_are_one_sentence(
     recipe: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    overrides = [f"training.start_from={undisturbed}/model", "network.width=32"]
-    assert_complains(ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, *overrides)
+    for size in ("network.width=32", "encoder.layers=2"):
+        overrides = [f"training.start_from={undisturbed}/model", size]
+        assert_complains(ConfigError, r"tiny\.toml: training\.start_from = .* do not fit", recipe, tmp_path, *overrides)
     assert_complains(ConfigError, "neither a folder nor", recipe, tmp_path, "training.start_from=nowhere")

@@ -46,7 +46,7 @@ class DecoderStream:
         events: list[Event] = []
         now, rest = self, block
         while len(rest.log_ctc_TV):
-            decision, endpoint = now.endpointer.step(rest.log_ctc_TV, rest.level_T, now.endpoint)
+            decision, endpoint = now.endpointer.step(rest.log_ctc_TV, now.endpoint)
             now = replace(now, endpoint=endpoint, buffer=now.buffer.append(rest, decision.frames))
             if decision.endpoint == "silence":
                 events.append(Endpoint(now.utterance, "silence", block.time_seconds))

@@ -29,12 +29,11 @@ class Block(NamedTuple):
 
     log_ctc_TV: FloatArray
     memory: Memory
-    level_T: FloatArray  # in decibels
     time_seconds: float  # the audio that it required; inf: the end of the stream
 
     def without_first(self, count: int) -> Block:
         memory = Memory(*(part[:, :, :, count:] for part in self.memory))
-        return self._replace(log_ctc_TV=self.log_ctc_TV[count:], memory=memory, level_T=self.level_T[count:])
+        return self._replace(log_ctc_TV=self.log_ctc_TV[count:], memory=memory)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class EncoderStream:
     statistics: Statistics
     features_TF: FloatArray  # not yet embedded, or needed again by the next embedded frame
     ahead_TE: FloatArray  # embedded frames of the right context: the next window begins with them
-    ahead_level_T: FloatArray  # their levels
     front_state: State  # of embedding
     state: State
     features: AnyFeatures = ENERGIES
@@ -57,9 +55,9 @@ class EncoderStream:
         cls, engine: Engine, config: EncoderConfig, statistics: Statistics, features: AnyFeatures = ENERGIES
     ) -> EncoderStream:
         features_TF = np.zeros((0, len(statistics.mean)), np.float32)
-        ahead_TE, ahead_level_T = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+        ahead_TE = np.zeros((0, 0), np.float32)
         front_state, state = engine.start_front(1), engine.start_encoder(1)
-        return cls(engine, config, statistics, features_TF, ahead_TE, ahead_level_T, front_state, state, features)
+        return cls(engine, config, statistics, features_TF, ahead_TE, front_state, state, features)
 
     def push(self, features_TF: FloatArray) -> EncoderStream:
         """The stream with more features; `next_block` encodes them."""
@@ -96,13 +94,11 @@ class EncoderStream:
         rate = self.features.rate
         features_TF = normalise(self.features_TF[: rate.needed(count)], self.statistics)
         (new_TE,), front_state = self.engine.embed(features_TF[None], self.front_state)
-        level_T = self.features.levels(self.features_TF[: rate.stride * count]).reshape(-1, rate.stride).mean(1)
         return replace(
             self,
             features_TF=self.features_TF[rate.stride * count :],
             front_state=front_state,
             ahead_TE=np.concatenate([self.ahead_TE, new_TE]) if len(self.ahead_TE) else new_TE,
-            ahead_level_T=np.concatenate([self.ahead_level_T, level_T]),
             embedded=self.embedded + count,
         )
 
@@ -114,13 +110,10 @@ class EncoderStream:
         length = len(self.ahead_TE[:width])
         window[0, :length] = self.ahead_TE[:width]
         encoded = self.engine.encode(window, np.array([length]), self.state, centre)
-        rest = replace(
-            self, ahead_TE=self.ahead_TE[centre:], ahead_level_T=self.ahead_level_T[centre:], state=encoded.state
-        )
+        rest = replace(self, ahead_TE=self.ahead_TE[centre:], state=encoded.state)
         frames = min(centre, length)
         memory = Memory(*(part[:, :, :, :frames] for part in encoded.memory))
-        level_T = self.ahead_level_T[:frames]
-        return Block(encoded.log_ctc_BTV[0, :frames], memory, level_T, time_seconds), rest
+        return Block(encoded.log_ctc_BTV[0, :frames], memory, time_seconds), rest
 
     def _needed_samples(self, embedded: int) -> int:
         return self.features.rate.needed_samples(embedded) + self.features.delay_samples

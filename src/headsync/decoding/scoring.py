@@ -2,8 +2,8 @@
 
     joint = (1 - w) decoder + w CTC + lm_weight language model + length_bonus tokens + hotwords
 
-The decoder and CTC depend on frames, the others on tokens alone. `end_weight` scales the decoder's score of the end.
-The scores of a phrase list are added to those of hotwords; tokens that it excludes are impossible.
+The decoder and CTC depend on frames, the others on tokens alone. The scores of a phrase list are added to those of
+hotwords; tokens that it excludes are impossible.
 
 Shapes: B hypotheses, K candidates of each, V classes.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headsync.config import DecodingConfig
-from headsync.decoding.ctc_prefix import CtcState, extensions, logsumexp, whole
+from headsync.decoding.ctc_prefix import CtcState, extensions, whole
 from headsync.decoding.hotwords import Hotwords
 from headsync.decoding.hypothesis import Hypothesis
 from headsync.decoding.phrases import Phrases
@@ -76,22 +76,6 @@ class JointScorer:
         acoustic = (1 - config.ctc_weight) * h.attention + config.ctc_weight * h.ctc
         return acoustic + config.lm_weight * h.lm + config.length_bonus * len(h.tokens) + h.hotwords
 
-    def decoder(self, log_p_BV: FloatArray) -> Scores:
-        """The decoder's scores, with the weight w = `end_weight` of its decision whether the text ends.
-
-        A token has log p(token | no end) + w log p(no end), the end w log p(end). With w = 1 these are the decoder's
-        own scores; with 0 CTC alone decides whether the text ends, so CTC must have weight.
-        """
-        scores_BV, weight = log_p_BV.astype(np.float64), self.config.end_weight
-        if weight == 1 or not self.config.ctc_weight:
-            return scores_BV
-        tokens_BV = scores_BV.copy()
-        tokens_BV[:, self.end] = -np.inf
-        goes_on_B = logsumexp(tokens_BV)
-        tokens_BV -= (1 - weight) * np.where(np.isfinite(goes_on_B), goes_on_B, 0.0)[:, None]
-        tokens_BV[:, self.end] = weight * scores_BV[:, self.end] if weight else 0.0
-        return tokens_BV
-
     def candidates(
         self,
         live: Sequence[Hypothesis],
@@ -105,7 +89,7 @@ class JointScorer:
         `ends`: <eos> ends the text; else it means that there is no further token yet, and an incomplete phrase has no
         cost. The cost of other speech is charged in both cases, since it may be charged for any token.
         """
-        attention_BV = _column([h.attention for h in live]) + self.decoder(log_p_BV)
+        attention_BV = _column([h.attention for h in live]) + log_p_BV.astype(np.float64)
         lm_BV = np.zeros_like(attention_BV) if lm_BV is None else _column([h.lm for h in live]) + lm_BV
         hotwords_BV = self._hotwords(live, attention_BV, ends)
         joint_BV = (1 - self.config.ctc_weight) * attention_BV + hotwords_BV

@@ -249,7 +249,7 @@ class TriggeredSearch:
             decoded = self.engine.decode(self._last(rows), memory, state, window)
             assert decoded.ready_B.all()
             trace_B = traces(decoded, rows[0].h.traces is not None)
-            log_p_BV, stops_B3 = self.joint.decoder(decoded.log_p_BV), count_stops(decoded.end_BNH, window)
+            log_p_BV, stops_B3 = decoded.log_p_BV.astype(np.float64), count_stops(decoded.end_BNH, window)
             for n, prefix in enumerate(rows):
                 state = take_rows(decoded.state, [n])
                 answers[prefix.h.tokens] = Answer(

@@ -1,8 +1,7 @@
 """The endpointer: where utterances begin and end in a stream. A stage between the encoder and the search.
 
-An utterance opens when a CTC spike has at least `onset_probability`, or two within a second have at least `onset_pair`.
-Fainter spikes before it then count too, unless there is a pause between. Speech not above the noise floor needs a
-stronger onset. The utterance starts a second before its first spike. It ends after a pause, or by its length.
+An utterance opens when a CTC spike has at least `onset_probability`. Fainter spikes before it then count too, unless
+there is a pause between. The utterance starts a second before its first spike. It ends after a pause, or by its length.
 
 CTC spikes late in a word, so the next word may have begun when a pause is long enough. The silence of a pause is
 therefore shared: the first half belongs to the utterance that it ends, and the rest is kept for the next one.
@@ -21,15 +20,11 @@ import numpy as np
 
 from headsync.config import EndpointConfig
 from headsync.endpointing.ctc_spikes import NO_SPIKES, CtcSpikes
-from headsync.endpointing.noise_floor import NoiseFloor
-from headsync.engine import BoolArray
 from headsync.events import Reason
 from headsync.frontend.audio import FloatArray
 from headsync.frontend.frame_rate import LOG_MEL, FrameRate
 
 LEAD_SECONDS = 1.0  # an utterance starts at most this long before its first CTC spike
-ONSET_BEHIND = 0.9  # least onset probability of speech not above the noise floor
-PAIR_SECONDS = 1.0  # longest distance of two spikes that open an utterance together
 _SHORT_PAUSE_SECONDS = 0.2  # pause that ends an utterance of `longest_seconds`
 
 
@@ -43,8 +38,6 @@ class EndpointState(NamedTuple):
     spikes: CtcSpikes = NO_SPIKES  # of the open utterance, or of the possible next one
     label: int = 0  # greedy CTC label of the last frame; 0 is blank
     last_speech: int = -1  # last frame whose label is not blank
-    pair_first: int = -1  # last spike that would open an utterance together with the next
-    noise: NoiseFloor = NoiseFloor()
 
     @property
     def silence(self) -> int:
@@ -74,15 +67,13 @@ class Endpointer:
         """The state before the first frame."""
         return STREAM_START
 
-    def step(self, log_ctc_TV: FloatArray, level_T: FloatArray, state: EndpointState) -> tuple[Decision, EndpointState]:
-        """Take frames up to the first endpoint, or all of them; their levels are in decibels."""
+    def step(self, log_ctc_TV: FloatArray, state: EndpointState) -> tuple[Decision, EndpointState]:
+        """Take frames up to the first endpoint, or all of them."""
         frames, endpoint, now = 0, None, state
-        for log_ctc_V, foreground in zip(log_ctc_TV, self._foreground(level_T, state), strict=True):
-            now, frames = self._add(log_ctc_V, bool(foreground), now), frames + 1
+        for log_ctc_V in log_ctc_TV:
+            now, frames = self._add(log_ctc_V, now), frames + 1
             if endpoint := self._endpoint(now):
                 break
-        if self.config.foreground_db:
-            now = now._replace(noise=now.noise.add(level_T[:frames]))
         return Decision(frames, endpoint), now
 
     def first_frame(self, state: EndpointState) -> int:
@@ -115,43 +106,21 @@ class Endpointer:
     def silence_frames(self) -> int:
         return max(1, self.rate.frames(self.config.silence_seconds))
 
-    @property
-    def pair_frames(self) -> int:
-        return self.rate.frames(PAIR_SECONDS)
-
     def next_utterance(self, state: EndpointState, end: int) -> EndpointState:
         """The state after an utterance that ends at `end`; a token that continues beyond it does not spike again."""
-        return EndpointState(
-            state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1, noise=state.noise
-        )
+        return EndpointState(state.frames, start=end, idle_from=state.frames, label=state.label, last_speech=end - 1)
 
-    def _foreground(self, level_T: FloatArray, state: EndpointState) -> BoolArray:
-        if not self.config.foreground_db or not len(level_T):
-            return np.ones(len(level_T), bool)
-        return state.noise.foreground(level_T, self.config.foreground_db)
-
-    def _add(self, log_ctc_V: FloatArray, foreground: bool, state: EndpointState) -> EndpointState:
+    def _add(self, log_ctc_V: FloatArray, state: EndpointState) -> EndpointState:
         """The state after one more frame."""
         probability = -np.expm1(min(0.0, float(log_ctc_V[0])))  # of all tokens together
         label = 1 + int(log_ctc_V[1:].argmax()) if probability >= self.config.spike_probability else 0
         spikes = state.spikes if state.is_open else state.spikes.without_first(self._stale(state))
         if label not in (0, state.label):
             spikes = spikes.add(state.frames, label)
-        is_open, pair_first = state.is_open, state.pair_first
-        if label and spikes.frames:
-            onset, pair = self._thresholds(foreground)
-            is_pair = spikes.frames[0] <= pair_first < spikes.frames[-1] <= pair_first + self.pair_frames
-            is_open = is_open or probability >= onset or (probability >= pair and is_pair)
-            pair_first = spikes.frames[-1] if probability >= pair else pair_first
+        opens = label and spikes.frames and probability >= self.config.onset_probability
         last = state.frames if label else state.last_speech
-        return EndpointState(
-            state.frames + 1, state.start, state.idle_from, is_open, spikes, label, last, pair_first, state.noise
-        )
-
-    def _thresholds(self, foreground: bool) -> tuple[float, float]:
-        """The probability of an onset, and that of each of two."""
-        onset, pair = self.config.onset_probability, self.config.onset_pair
-        return (onset, pair) if foreground else (max(onset, ONSET_BEHIND), max(onset, pair))
+        is_open = state.is_open or bool(opens)
+        return EndpointState(state.frames + 1, state.start, state.idle_from, is_open, spikes, label, last)
 
     def _stale(self, state: EndpointState) -> int:
         """The number of spikes before an onset that no longer count: a pause follows them, or they are too old."""

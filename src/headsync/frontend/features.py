@@ -94,11 +94,6 @@ class Features:
         energies = log_mel(samples)
         return np.concatenate([energies, self.pitch.whole(samples)], axis=1) if self.pitch else energies
 
-    def levels(self, frames: FloatArray) -> FloatArray:
-        """The level of each frame in decibels: the mean of its energies before normalisation."""
-        decibels: FloatArray = frames[:, :NUM_MEL].mean(1, dtype=np.float64) * (10 / np.log(10))
-        return decibels
-
 
 class Statistics(NamedTuple):
     """Mean and standard deviation of every column over a training set: global, hence known at the start of a stream."""

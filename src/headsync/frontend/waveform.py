@@ -12,8 +12,6 @@ from headsync.frontend.audio import FloatArray
 from headsync.frontend.features import Features
 from headsync.frontend.frame_rate import WAVEFORM
 
-SILENCE_POWER = 1e-10  # added to powers, so that digital silence has a level: -100 dB
-
 
 class Waveform:
     """Blocks of samples as a stream, with the interface of `Features`."""
@@ -34,11 +32,6 @@ class Waveform:
     def whole(self, samples: FloatArray) -> FloatArray:
         """Every block of a whole utterance."""
         return self.step(samples, self.start())[0]
-
-    def levels(self, blocks: FloatArray) -> FloatArray:
-        """The level of each block in decibels."""
-        decibels: FloatArray = 10 * np.log10(np.square(blocks, dtype=np.float64).mean(1) + SILENCE_POWER)
-        return decibels
 
 
 AnyFeatures = Features | Waveform

@@ -33,7 +33,6 @@ OF_TOKENS = ("ctc.", *OF_DECODER_TOKENS)  # weights that depend on the vocabular
 OF_ENCODER = ("encoder.", "ctc.")
 OF_DECODER, OF_MECHANISM = "decoder.", ".mechanism."
 DISTANCES = ".distance_bias"
-LAYERS = "encoder.layers."
 
 
 def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) -> bool:
@@ -41,7 +40,7 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
 
     Returns whether the decoder of the source was used: not if it does not fit or was not trained. A decoder with
     softmax attention also fits one with another mechanism: the weights of the mechanism are new, and those of layers
-    that do not attend are not used. If the encoder has more layers than the source, the top layers are new.
+    that do not attend are not used.
     """
     if not source:
         return False
@@ -56,7 +55,6 @@ def take_weights(model: Model, vocabulary: Vocabulary, source: str, say: Say) ->
             say(f"{source}: only the encoder and its CTC are loaded; the decoder differs, or was not trained")
             used = (*OF_ENCODER, EMBEDDING) if isinstance(model.ctc, CtcHead) else OF_ENCODER
             found = own | {name: found[name] for name in found if name.startswith(used)}
-        found |= {name: own[name] for name in own.keys() - found if name.startswith(LAYERS)}
         found |= {name: _of_span(found[name], own[name]) for name in own if name.endswith(DISTANCES)}
         if Vocabulary.load(folder / VOCABULARY).tokens != vocabulary.tokens:
             say(f"{source}: the vocabulary differs; embedding and output layers are not loaded")
