@@ -46,9 +46,9 @@ from vocabulary import Vocabulary
 
 FRAMES = 6000  # of a batch
 RIDGE = 1e-3
-REACH, HALTING_WEIGHT = 1.1, 0.5
+REACH, HALTING_WEIGHT = 1.1, 0.3
 AFTER, EARLY = 4, 1  # frames after a spike: by AFTER sums reach REACH, at EARLY they are at most EARLY_SUM
-EARLY_SUM = 0.9
+EARLY_SUM, FIRST_HELD = 0.9, 2  # the layers below FIRST_HELD may halt early: held back, they delay all others
 THRESHOLD, LEAST_SUM = 0.5, 1e-6
 
 
@@ -340,7 +340,7 @@ def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor
         losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].sum() / steps for sums in running_BGLT]
         return torch.stack(losses).sum() / len(running_BGLT)
     losses = [F.relu(REACH - _at(sums, spikes_BL + AFTER).amin(1))[counted].sum() / steps for sums in running_BGLT]
-    for sums in running_BGLT:
+    for sums in running_BGLT[FIRST_HELD:]:
         losses.append(F.relu(_at(sums, spikes_BL + EARLY).amax(1) - EARLY_SUM)[counted].sum() / steps)
     return torch.stack(losses).sum() / len(running_BGLT)
 

@@ -70,7 +70,7 @@ SHAPES = (  # left, centre, right in seconds, and how often
 )
 SIZE = SHAPES[0][0]
 SECONDS = 96.0  # of speech in one update, over all processes
-UPDATES, WARMUP, RATE_MOST, EMA = 400, 50, 2e-4, 0.99
+UPDATES, WARMUP, RATE_MOST, EMA = 260, 50, 2e-4, 0.99
 FASTER = {"recogniser.ctc.": 5.0}
 FASTER |= {f"recogniser.decoder.layers.{n}.energy_bias": 50.0 for n in range(LAYERS)}  # they place the halts
 FROZEN = 2  # lowest layers of the encoder; training them as well takes a fifth more time
