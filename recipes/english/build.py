@@ -38,7 +38,7 @@ STAGES = {
         ["train.py", "layers"],
         ["train.py", "whole"],
         ["finetune.py"],
-        ["finetune.py", "evaluate"],
+        ["finetune.py", "--held-from", "2"],
     ],
     "model": [["export.py", str(RUNS / "english"), "--half"]],
 }

@@ -48,7 +48,7 @@ FRAMES = 6000  # of a batch
 RIDGE = 1e-3
 REACH, HALTING_WEIGHT = 1.1, 0.3
 AFTER, EARLY = 4, 1  # frames after a spike: by AFTER sums reach REACH, at EARLY they are at most EARLY_SUM
-EARLY_SUM, FIRST_HELD = 0.9, 2  # the layers below FIRST_HELD may halt early: held back, they delay all others
+EARLY_SUM = 0.9
 THRESHOLD, LEAST_SUM = 0.5, 1e-6
 
 
@@ -329,10 +329,13 @@ def _solve(layer: OnlineLayer, total: list[Tensor]) -> float:
     return float(1 - residual.sum() / spread.sum())
 
 
-def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor | None = None) -> Tensor:
+def halting_loss(
+    running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor | None = None, held_from: int = 0
+) -> Tensor:
     """How much sums miss REACH soon after a token's spike, and exceed EARLY_SUM before that; mean over layers.
 
-    Without spikes sums have to reach REACH at the last frame. The end of the sentence may read to the end.
+    The layers below `held_from` may exceed EARLY_SUM. Without spikes sums have to reach REACH at the last frame. The end
+    of the sentence may read to the end.
     """
     counted = (batch.targets >= 0) & (batch.targets != EOS)
     steps = counted.sum().clamp(min=1)
@@ -340,7 +343,7 @@ def halting_loss(running_BGLT: Sequence[Tensor], batch: Batch, spikes_BL: Tensor
         losses = [F.relu(REACH - sums[..., -1].amin(1))[counted].sum() / steps for sums in running_BGLT]
         return torch.stack(losses).sum() / len(running_BGLT)
     losses = [F.relu(REACH - _at(sums, spikes_BL + AFTER).amin(1))[counted].sum() / steps for sums in running_BGLT]
-    for sums in running_BGLT[FIRST_HELD:]:
+    for sums in running_BGLT[held_from:]:
         losses.append(F.relu(_at(sums, spikes_BL + EARLY).amax(1) - EARLY_SUM)[counted].sum() / steps)
     return torch.stack(losses).sum() / len(running_BGLT)
 

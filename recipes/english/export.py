@@ -1,7 +1,9 @@
 """Make a headsync model folder from an adapted encoder and a trained decoder, and compare both with these scripts.
 
-    python recipes/english/export.py OUT --half          # the checkpoints of finetune.py, in half precision
+    python recipes/english/export.py OUT --half          # the averaged checkpoints of finetune.py, in half precision
     python recipes/english/export.py OUT --encoder none --decoder none   # Moonshine's weights, for a trial
+
+By default the weights are the mean of those before `finetune.py` and those of its two runs.
 
 The folder has graphs for ONNX Runtime. The comparison is on an utterance of the development set: front end and frames
 of the streaming encoder, logits of CTC and of the decoder, given the text.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +43,8 @@ from headsync.text import vocabulary as text
 from headsync.training import moonshine
 
 CTC = {"norm": "feedforward.norm", "inner": "feedforward.first", "outer": "feedforward.second", "last": "norm"}
+ENCODERS = [str(RUNS / name) for name in ("adapt/last", "finetune-0/encoder", "finetune-2/encoder")]
+DECODERS = [str(RUNS / name) for name in ("train/last", "finetune-0/recogniser", "finetune-2/recogniser")]
 FRAMES = (215, 8, 8)  # left, centre, right, in frames of 48 ms
 VARIED = "5 14"  # least and most centre and right frames of the training of the encoder (`adapt.py`)
 
@@ -106,14 +111,20 @@ def compare(model: Model, encoder: Encoder, recogniser: Recogniser, vocabulary: 
     _close("CTC", model.ctc(frames), recogniser.ctc(frames)[..., rows[:-1]], 1e-3)
 
 
+def mean(checkpoints: Sequence[str]) -> dict[str, Tensor]:
+    """The mean of the weights of some checkpoints."""
+    states = [load_file(Path(folder) / "model.safetensors") for folder in checkpoints]
+    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+
+
 def trained(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[Encoder, Recogniser]:
     """The networks of the checkpoints."""
     encoder = Encoder.pretrained().eval()
     recogniser = Recogniser(arguments.mechanism, len(vocabulary)).eval()
-    if arguments.encoder != "none":
-        encoder.load_state_dict(load_file(Path(arguments.encoder) / "model.safetensors"))
-    if arguments.decoder != "none":
-        recogniser.load_state_dict(load_file(Path(arguments.decoder) / "model.safetensors"))
+    if arguments.encoder != ["none"]:
+        encoder.load_state_dict(mean(arguments.encoder))
+    if arguments.decoder != ["none"]:
+        recogniser.load_state_dict(mean(arguments.decoder))
     else:
         recogniser.decoder.load_state_dict(OnlineDecoder.pretrained(arguments.mechanism, vocabulary).state_dict())
     return encoder, recogniser
@@ -132,10 +143,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument(
-        "--encoder", default=str(RUNS / "finetune/encoder"), help="checkpoint of an encoder; none: Moonshine's"
+        "--encoder",
+        nargs="+",
+        default=ENCODERS,
+        help="checkpoints to average; none: Moonshine's",
     )
     parser.add_argument(
-        "--decoder", default=str(RUNS / "finetune/recogniser"), help="checkpoint of CTC and decoder; none: Moonshine's"
+        "--decoder", nargs="+", default=DECODERS, help="checkpoints of CTC and decoder; none: Moonshine's"
     )
     parser.add_argument("--mechanism", default="hs-dacs")
     parser.add_argument("--half", action="store_true", help="weights in half precision")

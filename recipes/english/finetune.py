@@ -1,6 +1,7 @@
 """Train encoder, CTC and online decoder together on recordings, from the checkpoints of `adapt.py` and `train.py`.
 
-    python recipes/english/finetune.py                   # continues from runs/english/finetune
+    python recipes/english/finetune.py                   # continues from runs/english/finetune-0
+    python recipes/english/finetune.py --held-from 2     # another run, in runs/english/finetune-2
     python recipes/english/finetune.py --minutes 20      # stop after this time; the same command continues
     python recipes/english/finetune.py evaluate
 
@@ -13,7 +14,10 @@ A row is a stream: one utterance, or several with pauses, or background without 
 (`augment.py`). The encoder reads the whole row, in blocks of a size drawn for each row. Its states are then cut into
 the utterances that an endpointer would find: with part of the silence around them, and sometimes two or three
 utterances as one. So the decoder learns from states after other speech as well as from those at the start of a stream.
-The data of an update depends on its number only.
+The data of an update depends on its number and the number of processes.
+
+The lowest layers of the decoder read broadly. If they are held back until a token's spike, they delay it; if not, they
+halt far too early. `export.py` averages the weights before this training and after one run of each kind.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ from train import (
 )
 from vocabulary import Vocabulary
 
-FOLDER = RUNS / "finetune"
+FOLDER = "finetune-{}"  # by the lowest layer that is held back
 START = (RUNS / "adapt/last", RUNS / "train/last")
 MIXTURE = {
     "librispeech": 0.30,
@@ -256,7 +260,7 @@ class WholeTeacher(Teacher):
 
 
 def batch_losses(
-    recogniser: Recogniser, group: Sequence[Piece], lookahead: int, teacher: WholeTeacher | None
+    recogniser: Recogniser, group: Sequence[Piece], lookahead: int, teacher: WholeTeacher | None, held_from: int = 0
 ) -> Losses:
     batch = batch_of(group)
     frames, seen = recogniser.decoder.stack(batch.states, batch.seen)
@@ -267,7 +271,7 @@ def batch_losses(
     tokens, steps = int(lengths(batch).sum()), int((batch.targets >= 0).sum())
     soft = None if teacher is None else teacher.of(group, batch)
     text = cross_entropy(logits, batch, soft) * steps
-    halting = halting_loss(step.running, batch, limits - lookahead)
+    halting = halting_loss(step.running, batch, limits - lookahead, held_from)
     return Losses(ctc_loss(log_p, batch, seen) * max(1, tokens), text, halting * tokens, tokens, steps)
 
 
@@ -290,6 +294,7 @@ class Task(NamedTuple):
     teacher: WholeTeacher | None
     folder: Path
     updates: int
+    held_from: int = 0
 
 
 def train(task: Task, minutes: float) -> None:
@@ -301,7 +306,10 @@ def train(task: Task, minutes: float) -> None:
         start, rng = time.monotonic(), np.random.default_rng([SEED, run.updates, rank])
         lookahead = int(np.random.default_rng([SEED, run.updates]).integers(*LOOKAHEADS, endpoint=True))
         found = pieces(run.model, task.corpora, task.vocabulary, SECONDS / ranks, rng)
-        parts = [batch_losses(run.model.recogniser, group, lookahead, task.teacher) for group in groups(found)]
+        parts = [
+            batch_losses(run.model.recogniser, group, lookahead, task.teacher, task.held_from)
+            for group in groups(found)
+        ]
         ctc, text, halting = total(parts)
         (CTC_WEIGHT * ctc + text + HALTING_WEIGHT * halting).backward()
         run.update()
@@ -355,17 +363,19 @@ def main() -> None:
     parser.add_argument("command", nargs="?", choices=["train", "evaluate"], default="train")
     parser.add_argument("--updates", type=int, default=UPDATES)
     parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--held-from", type=int, default=0, help="lowest layer of the decoder that may not halt early")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     vocabulary = Vocabulary()
-    model = started(len(vocabulary))
+    model, folder = started(len(vocabulary)), RUNS / FOLDER.format(arguments.held_from)
     if arguments.command == "train":
         teacher = WholeTeacher(Encoder.pretrained(), Decoder.pretrained(), vocabulary.rows)
         with processes():
-            train(Task(model, vocabulary, Corpora(), teacher, FOLDER, arguments.updates), arguments.minutes)
+            task = Task(model, vocabulary, Corpora(), teacher, folder, arguments.updates, arguments.held_from)
+            train(task, arguments.minutes)
         return
-    if (FOLDER / "model.safetensors").is_file():
-        model.load_state_dict(load_file(FOLDER / "model.safetensors"))
+    if (folder / "model.safetensors").is_file():
+        model.load_state_dict(load_file(folder / "model.safetensors"))
     print(json.dumps(evaluate(model.eval(), vocabulary, 40)))
 
 

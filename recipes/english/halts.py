@@ -1,6 +1,6 @@
 """Where the steps of the decoder halt, and what halting costs, given the text.
 
-    python recipes/english/halts.py                       # the model of finetune.py
+    python recipes/english/halts.py                       # the first run of finetune.py
     python recipes/english/halts.py --encoder runs/english/adapt/last --recogniser runs/english/train/last
 
 The first table has, for limits of some frames after the CTC spike of each token (forced alignment), cross-entropy and
@@ -21,7 +21,7 @@ from convert import Batch
 from finetune import FOLDER, SIZE, Model, Piece, batch_of, groups
 from moonshine import EOS, LAYERS, RATE, Decoder, Shape, frames_of
 from safetensors.torch import load_file
-from speech import samples_of
+from speech import RUNS, samples_of
 from train import Recogniser, Teacher, forced, teacher_forced, token_limits
 from vocabulary import Vocabulary
 
@@ -54,8 +54,8 @@ def halts(recogniser: Recogniser, found: Sequence[Batch]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", type=Path, default=FOLDER / "encoder")
-    parser.add_argument("--recogniser", type=Path, default=FOLDER / "recogniser")
+    parser.add_argument("--encoder", type=Path, default=RUNS / FOLDER.format(0) / "encoder")
+    parser.add_argument("--recogniser", type=Path, default=RUNS / FOLDER.format(0) / "recogniser")
     parser.add_argument("--corpus", choices=["librispeech", "commonvoice", "harpervalley"], default="commonvoice")
     parser.add_argument("--utterances", type=int, default=40)
     arguments = parser.parse_args()
