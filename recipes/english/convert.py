@@ -334,8 +334,8 @@ def halting_loss(
 ) -> Tensor:
     """How much sums miss REACH soon after a token's spike, and exceed EARLY_SUM before that; mean over layers.
 
-    The layers below `held_from` may exceed EARLY_SUM. Without spikes sums have to reach REACH at the last frame. The end
-    of the sentence may read to the end.
+    The layers below `held_from` may exceed EARLY_SUM. Without spikes sums have to reach REACH at the last frame.
+    The end of the sentence may read to the end.
     """
     counted = (batch.targets >= 0) & (batch.targets != EOS)
     steps = counted.sum().clamp(min=1)
