@@ -31,7 +31,7 @@ DEVELOPMENT = {
     "background": ("silence, hum, noise, music, babble", []),
 }
 TEST = {
-    "test-clean": ("LibriSpeech test-clean", ALIGNED),
+    "test-clean": ("LibriSpeech test-clean", []),
     "test-other": ("LibriSpeech test-other, 30 utterances", []),
     "commonvoice-test": ("Common Voice, test speakers", ALIGNED),
     "harpervalley-test": ("Harper Valley (telephone), test speakers", []),

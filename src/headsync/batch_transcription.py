@@ -244,4 +244,6 @@ def _task(job: Job, utterances: Sequence[Utterance]) -> list[Line]:
     return [recognise(recognizer, utterance) for utterance in utterances]
 
 
-_load_once = lru_cache(maxsize=1)(Job.load)
+@lru_cache(maxsize=1)
+def _load_once(job: Job) -> Recognizer:
+    return job.load()

@@ -30,12 +30,12 @@ from headsync.endpointing.ctc_spikes import NO_SPIKES
 from headsync.engine.torch import TorchEngine
 from headsync.frontend.audio import mix_down, read_audio, resample
 from headsync.frontend.features import NUM_MEL, Features, Statistics, normalise
-from headsync.model_folder import WEIGHTS, ModelFolder, find, load_folder, save_folder
+from headsync.frontend.waveform import build_features
+from headsync.model_folder import WEIGHTS, ModelFolder, load_folder, save_folder
 from headsync.nn.model import Model
 from headsync.text.vocabulary import Vocabulary
 from headsync.training import train
 from random_weights import scrambled
-from recordings import DIGIT_RECORDINGS
 from reference.ctc import prefix_scores
 from reference.decoding import BlockByBlock, FrameByFrame, LabelByLabel, Published
 
@@ -89,7 +89,7 @@ def both(
     assert not any(isinstance(event, Final) for event in events)
     finals = [event for event in events + session.finish() if isinstance(event, Final)]
     assert len(finals) == 1
-    features = normalise(Features.of(folder.config.features).whole(samples), folder.statistics)
+    features = normalise(build_features(folder.config).whole(samples), folder.statistics)
     frames, _ = model.encoder.whole(torch.tensor(features, dtype=torch.float64)[None], torch.tensor([len(features)]))
     settings = (
         model, folder.config.decoder.attention, frames[0], model.ctc(frames).log_softmax(-1)[0].numpy(),
@@ -159,22 +159,6 @@ def test_the_published_policy_of_the_other_mechanisms(
     assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
     assert sum(final.stops) == expected.steps * 2 * len(model.decoder.attending)  # of 2 heads
     assert both(folder, model, noise(), decoding, (1, 3000, 3001, 9999, 20_000), 0.3)[0] == final
-
-
-@pytest.mark.parametrize(("beam", "ctc"), [(1, 0.0), (1, 0.3), (3, 0.3)])
-def test_alg1_of_a_trained_model_on_speech(beam: int, ctc: float) -> None:
-    """The shipped model in double precision, on words of its vocabulary."""
-    folder = load_folder(find("digits-en"))
-    model = TorchEngine.load(folder, 1).model.double()
-    samples, rate = read_audio(DIGIT_RECORDINGS / "1-slt.flac")
-    assert rate == 16_000
-    decoding = DecodingConfig(policy="published", beam=beam, ctc_weight=ctc, lookahead_frames=16)
-    final, paper = both(folder, model, samples[:, 0], decoding)
-    assert final.text == "three one four one five nine"
-    expected = paper.decode()
-    assert final.text == folder.vocabulary.decode(expected.y)
-    assert final.halts == expected.t
-    assert final.cost_ratio == pytest.approx(paper.r(expected), abs=1e-12)
 
 
 @pytest.mark.slow

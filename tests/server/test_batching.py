@@ -88,12 +88,12 @@ def windows(engine: Engine, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
     rng = np.random.default_rng(1)
     calls = []
     for length in lengths:
-        features = rng.standard_normal((1, 67, 80)).astype(np.float32)
+        features = rng.standard_normal((1, WAVEFORM.needed(16), 64)).astype(np.float32)
         x = engine.embed(features, engine.start_front(1))[0][:, :16]
-        state = engine.encode(x, np.array([16]), engine.start_encoder(1), 12).state
+        state = engine.encode(x, np.array([16]), engine.start_encoder(1), 8).state
         x = x[:, ::-1].copy()
         x[:, length:] = 0
-        calls.append((x, np.array([length]), state, 12))
+        calls.append((x, np.array([length]), state, 8))
     return calls
 
 
@@ -142,7 +142,7 @@ def test_steps_of_several_streams(engine: Engine) -> None:
 def test_embedding_together(engine: Engine) -> None:
     gate = Gate(engine)
     shared = BatchingEngine(gate)  # type: ignore[arg-type]
-    features = np.random.default_rng(3).standard_normal((4, 1, 67, 80)).astype(np.float32)
+    features = np.random.default_rng(3).standard_normal((4, 1, WAVEFORM.needed(3), 64)).astype(np.float32)
     results = together(gate, shared, [lambda x=x: shared.embed(x, engine.start_front(1)) for x in features])
     assert gate.rows == [1, 3]
     for x, result in zip(features, results, strict=True):

@@ -89,7 +89,7 @@ def test_layerwise_updates_bring_the_composed_decoder_closer_to_the_teacher(reci
     run, task = started(recipe, *given, "training.noam_factor=0.1", "training.epochs=10")
     before = composed(task)
     for epoch in range(5):
-        for share in task.batches(run.progress, Split()).shares:
+        for share in task.batches(run.progress, Split())[1]:
             run.update(share)
         run.progress.epoch, run.progress.batch = epoch + 1, 0
     assert run.progress.update == 30
