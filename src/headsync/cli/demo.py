@@ -27,8 +27,6 @@ def demo(
     recognizer = load_model.load_recognizer(model, engine=engine)
     right = [_play(recognizer, recording, fast) for recording in recordings]
     print_dim(f"{sum(right)} of {len(right)} recordings as expected", style="bold")
-    if not all(right):
-        raise typer.Exit(1)
 
 
 def _play(recognizer: SessionFactory, recording: Path, fast: bool) -> bool:
