@@ -59,21 +59,24 @@ class Pocketsphinx:
 
 
 class Vosk:
-    def __init__(self, folder):
-        from vosk import KaldiRecognizer, Model, SetLogLevel
+    def __init__(self, model):
+        import drive_live
 
-        SetLogLevel(-1)
-        self.new, self.model = KaldiRecognizer, Model(str(folder))
+        self.live = drive_live.Vosk(str(model))
 
     def start(self):
-        self.recognizer, self.texts = self.new(self.model, RATE), []
+        self.live.start()
+        self.texts = []
 
     def push(self, piece):
-        if self.recognizer.AcceptWaveform(piece):
-            self.texts.append(json.loads(self.recognizer.Result())["text"])
+        self._take(self.live.push(piece))
 
     def finish(self):
-        return " ".join([*self.texts, json.loads(self.recognizer.FinalResult())["text"]])
+        self._take(self.live.finish())
+        return " ".join(self.texts)
+
+    def _take(self, shown):
+        self.texts += [text for _, text, is_final in shown if is_final]
 
 
 class Moonshine:

@@ -27,7 +27,7 @@ import export
 import finetune
 from optimisation import processes
 from safetensors.torch import load_file
-from speech import RUNS
+from speech import RUNS, read_manifest
 from train import MECHANISM
 from vocabulary import SPACE, Vocabulary
 
@@ -101,7 +101,8 @@ def main() -> None:
     model = started(english, digits)
     if arguments.command == "train":
         with processes():
-            corpora = finetune.Corpora(MIXTURE)
+            hard = [("digits-hard", utterance) for utterance in read_manifest("digits-hard", "train")]
+            corpora = finetune.Corpora(MIXTURE, hard)
             finetune.train(finetune.Task(model, digits, corpora, None, FOLDER, arguments.updates), arguments.minutes)
         return
     if arguments.out is None:

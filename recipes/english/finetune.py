@@ -121,10 +121,10 @@ class Model(nn.Module):
 class Corpora:
     """Training utterances with text, by corpus."""
 
-    def __init__(self, mixture: Mapping[str, float] = MIXTURE) -> None:
-        """`mixture`: how often an utterance of each corpus is drawn."""
+    def __init__(self, mixture: Mapping[str, float] = MIXTURE, others: Sequence[tuple[str, Utterance]] = ()) -> None:
+        """`mixture`: how often an utterance of each corpus is drawn. `others`: speech that `label.py` does not read."""
         self.utterances: dict[str, list[Utterance]] = {}
-        for corpus, utterance in labelled():
+        for corpus, utterance in (*labelled(), *others):
             if corpus in mixture and 0.6 <= utterance.seconds <= LONGEST_STREAM:
                 self.utterances.setdefault(corpus, []).append(utterance)
         self.names = list(self.utterances)

@@ -39,17 +39,8 @@ from moonshine import BOS, EOS, Decoder, Encoder, Tokenizer, file, frames_of
 from score import normalised, word_errors
 from speech import LABELS, Utterance, batches, fixed_subset, has_manifest, levelled, padded, read_manifest, samples_of
 
-CORPORA = (
-    "librispeech",
-    "commonvoice",
-    "harpervalley",
-    "commonvoice-v1",
-    "unlabelled",
-    "speechocean",
-    "digits",
-    "digits-hard",
-)
-FORMATTED = ("commonvoice", "digits", "digits-hard")
+CORPORA = ("librispeech", "commonvoice", "harpervalley", "commonvoice-v1", "unlabelled", "speechocean", "digits")
+FORMATTED = ("commonvoice", "digits")
 SHARD = 768  # utterances sorted by length together
 AGREEMENT, DAMAGED, FEW = 0.10, 0.80, 4
 BASE_LAYERS, BASE_HEADS, BASE_HEAD = 8, 8, 52

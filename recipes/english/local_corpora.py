@@ -8,7 +8,8 @@ writes DATA/CORPUS/train.jsonl for these corpora:
 - speechocean: the train part without speakers of natural digit strings and without the development speakers of the
   digit recipe. Sentences of four words or more that occur in its test part are left out.
 - digits: strings of training speakers (`train-clean`), written as a sentence ("Three one four.").
-- digits-hard: degraded strings (`train-hard`), for the digit model alone: the text leaves out other speech.
+- digits-hard: degraded strings (`train-hard`), for the digit model alone: the text leaves out other speech. `label.py`
+  does not read them, so the English model is not trained on them.
 """
 
 from __future__ import annotations
